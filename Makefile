@@ -7,7 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: run docs test test-slow test-matrix bench growth budget plan-study soak fuzz browser pictures clean
+.PHONY: run docs test test-slow test-matrix bench growth budget plan-study soak observed fuzz browser pictures clean \
+	requirements wheel sbom image
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.report
@@ -71,9 +72,36 @@ plan-study: $(VENV)/.bench
 soak: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.soak
 
+# Two nodes for ten thousand rounds, watched all the time: memory, files and disk.
+observed: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.observed
+
 # Readers against very many bytes and tables from anywhere.
 fuzz: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --hypothesis-profile=fuzz tests/project/test_fuzz.py tests/engines/test_letters.py
+
+# Every package that a node needs, with hashes and without an index's address, for all Pythons.
+requirements: $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links --extra network pyproject.toml --output-file deploy/requirements.txt
+
+wheel: $(VENV)/bin/python
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+# A bill of materials (CycloneDX) of the hashed requirements and the package, from an environment with nothing else.
+sbom: wheel
+	rm -rf .venv-sbom .venv-sbom-tool && $(PYTHON) -m venv .venv-sbom && $(PYTHON) -m venv .venv-sbom-tool
+	.venv-sbom/bin/pip install --quiet --require-hashes --only-binary :all: -r deploy/requirements.txt
+	.venv-sbom/bin/pip install --quiet --no-deps dist/dynadp-*.whl
+	.venv-sbom/bin/pip uninstall --quiet --yes pip setuptools
+	.venv-sbom-tool/bin/pip install --quiet 'cyclonedx-bom>=7'
+	.venv-sbom-tool/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+		--output-file dist/dynadp.cdx.json .venv-sbom/bin/python
+
+# An OCI image from a debootstrap root; needs root.
+image: wheel
+	scripts/image.sh
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "dynadp needs Python 3.11 or newer; install one or call: make PYTHON=/path/to/python"; exit 1; }

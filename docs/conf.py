@@ -12,6 +12,9 @@ from pathlib import Path
 
 import click
 
+sys.path.insert(0, str(Path(__file__).parent))
+from file_reference import node_file, run_file, schema
+
 import dynadp
 from dynadp.cli import main
 
@@ -97,8 +100,8 @@ def site_links(text: str, folder: Path) -> str:
 
 
 def write_generated(app):
-    """A page for every module, a table of them, and one of environment variables, in
-    ``docs/generated``.
+    """A page for every module, a table of them, one of environment variables, and those of files,
+    in ``docs/generated``.
     """
     (folder := DOCS / "generated").mkdir(exist_ok=True)
     found = pkgutil.walk_packages(dynadp.__path__, "dynadp.")
@@ -107,6 +110,8 @@ def write_generated(app):
     )
     pages = {f"{name}.md": f"# {name}\n\n{module_page(name)}" for name in names}
     pages |= {"modules.txt": table(names), "variables.txt": variables(main)}
+    files = {"run-file": run_file, "node-file": node_file, "schema": schema}
+    pages |= {f"{name}.txt": made() for name, made in files.items()}
     for old in folder.iterdir():
         if old.name not in pages:
             old.unlink()

@@ -3,7 +3,9 @@ from .data.columns import Categorical as Categorical
 from .data.columns import Numeric as Numeric
 from .data.datasets.synthetic import census as census
 from .data.datasets.uci import adult as adult
-from .data.schema import Label as Label
+from .data.labels import Classes as Classes
+from .data.labels import Label as Label
+from .data.labels import Target as Target
 from .data.schema import Schema as Schema
 from .engines.simulation import simulate as simulate
 from .errors import DynadpError as DynadpError

@@ -287,6 +287,14 @@ def test_every_command_is_found_under_its_name():
         assert result.output.startswith(f"Usage: main {name} ")
 
 
+def test_a_misspelt_command_gets_the_one_that_was_meant():
+    result = CliRunner().invoke(main, ["trian"])
+    assert result.exit_code == 2
+    assert "No such command 'trian'. Did you mean train" in result.output
+    result = CliRunner().invoke(main, ["zzz"])
+    assert result.output.rstrip().endswith("No such command 'zzz'.")
+
+
 def test_mechanisms_are_those_that_the_planner_knows(monkeypatch):
     monkeypatch.setitem(Mechanism.registry, "magic", Mechanism.registry["primal"])
     assert MechanismName(before=("none",)).choices == ("none", *mechanism_names())

@@ -1,14 +1,17 @@
 """``dynadp account``, ``dynadp calibrate`` and ``dynadp ledger``, as typed."""
 
+import fcntl
 import json
+import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner
 
-from dynadp.cli import main
 from dynadp.errors import DeclarationError, LedgerError
 from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Cap
@@ -280,11 +283,49 @@ def test_ledger_shows_what_is_lost_and_cuts_no_name(book):
         ledger.reserve(name, plan, dataset="wards", who="ada", at=AT)
         ledger.spend(name, 1, plan[:1], b"message", who="ada", at=AT)
     assert answer(f"ledger show {book} --json")["cap"]["lost"] == pytest.approx(0.2)
-    words = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["ledger", "show", str(book)]).output
+    words = dynadp(f"ledger show {book}").output
     assert "Lost so far, by all runs: at most epsilon = 0.2 at delta = 1e-05." in words
-    cells = [line.split("│")[1].strip() for line in words.splitlines() if line.startswith("│")]
-    assert "".join(cells) == name.replace(" ", "")
-    assert "…" not in words
+    assert f"  {name}" in words.splitlines()
+    assert "    open: 1 of 12 rounds spent, alpha 0.2" in words.splitlines()
+
+
+def test_several_ledgers_are_shown_and_checked_at_once(book, tmp_path):
+    other = tmp_path / "south.sqlite"
+    Ledger.create(other, "south", who="ada", at=AT).close()
+    plan = primal(0.2, 50, 12, "north")
+    with Ledger.open(book) as ledger:
+        ledger.reserve("first", plan, dataset="wards", who="ada", at=AT)
+        ledger.spend("first", 1, plan[:1], b"message", who="ada", at=AT)
+    north, south = dynadp(f"ledger show {book} {other}").output.splitlines()
+    assert north.startswith("north: 1 run (1 open); lost at most epsilon = 0.2 of 2 at delta")
+    assert south == "south: 0 runs; no cap is set, so nothing can be reserved"
+    shown = answer(f"ledger show {book} {other} --json")["ledgers"]
+    assert [one["file"] for one in shown] == [str(book), str(other)]
+    assert shown[0]["runs"] == answer(f"ledger show {book} --json")["runs"]
+    assert dynadp(f"ledger verify {book} {other}").output.count("Sound") == 2
+    content = bytearray(book.read_bytes())
+    content[content.index(b'"epsilon":2.0') + 10] ^= 1
+    book.write_bytes(content)
+    broken = dynadp(f"ledger verify {book} {other}")
+    assert broken.exit_code == 5
+    assert f"{book}: DAMAGED" in broken.output
+    assert f"{other}: Sound" in broken.output
+    assert dynadp(f"ledger verify {book} {other} --head abc").exit_code == 2
+
+
+def test_lines_are_broken_between_words_in_a_terminal(book):
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    command = [sys.executable, "-m", "dynadp", "ledger", "show", str(book)]
+    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    subprocess.run(command, stdout=follower, check=True, env=environment)
+    os.close(follower)
+    lines = os.read(leader, 1 << 16).decode().splitlines()
+    os.close(leader)
+    plain = dynadp(f"ledger show {book}").output
+    assert max(map(len, plain.splitlines())) > 100
+    assert all(len(line) <= 60 or " " not in line.strip() for line in lines)
+    assert " ".join(lines).split() == plain.split()
 
 
 def test_ledger_verify_finds_a_flipped_bit_and_a_cut(book, tmp_path):
@@ -482,7 +523,7 @@ def test_a_ledger_says_who_must_be_honest_and_what_more_colluders_cost(tmp_path)
     words = " ".join(dynadp(f"ledger show {path}").output.split())
     assert "All of this holds as long as 3 of the 5 nodes are honest" in words
     assert "If more put together what they know, so far at most epsilon" in words
-    assert "2 of 4, spare attempts 1 of 1" in words
+    assert "2 of 4 rounds spent, 1 of 1 spare attempts" in words
 
 
 def test_how_often_sealed_sums_of_several_nodes_fit():

@@ -21,7 +21,8 @@ from dynadp._files import digest
 from dynadp.engines.letters import Letter, run_id
 from dynadp.engines.zenoh.config import Site
 from dynadp.engines.zenoh.envelopes import Envelopes
-from dynadp.runs import identities as pki
+from dynadp.engines.zenoh.wire import SPOKEN
+from dynadp.runs import authorities, identities
 from support.networks import (
     DYNADP,
     EPSILON,
@@ -74,7 +75,7 @@ def asked(here, key, payload=None):
 def hello(network, name):
     silo = network.silo(name)
     body = json.dumps(
-        {"config": silo.config, "last": None, "asks": "anything", "answers": None}
+        {"config": silo.config, "wire": SPOKEN, "last": None, "asks": "anything", "answers": None}
     ).encode()
     return Letter(
         "hello", run_id("trial"), bytes.fromhex(digest(silo.config)), name, 0, body
@@ -85,9 +86,9 @@ def hello(network, name):
 
 
 def expired(network, folder):
-    made = pki.request("south", ["127.0.0.1"], folder)
+    made = identities.request("south", ["127.0.0.1"], folder)
     again(network, "south")
-    pki.sign_request(
+    authorities.sign_request(
         network.out / "authority", made, folder, datetime.now(UTC) - timedelta(days=40), 30
     )
     return {}
@@ -99,8 +100,10 @@ def again(network, name):
 
 
 def of_another_authority(network, folder):
-    pki.make_authority(folder.with_name("others"), "others", datetime.now(UTC))
-    pki.make_node(folder.with_name("others"), "south", ["127.0.0.1"], folder, datetime.now(UTC), 30)
+    authorities.make_authority(folder.with_name("others"), "others", datetime.now(UTC))
+    authorities.make_node(
+        folder.with_name("others"), "south", ["127.0.0.1"], folder, datetime.now(UTC), 30
+    )
     shutil.copy(network.out / "authority" / "ca.pem", folder / "ca.pem")
     return {}
 
@@ -150,7 +153,7 @@ def test_an_outsider_gets_no_link(network, tmp_path, kind, words):
 
 def test_a_member_that_is_no_neighbour_gets_nothing(network, tmp_path):
     stranger = tmp_path / "stranger"
-    pki.make_node(
+    authorities.make_node(
         network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30
     )
     child = waiting(network)
@@ -230,7 +233,7 @@ def test_a_node_that_shows_another_name_is_not_dialled(network, tmp_path):
     """Who listens on north's address with a genuine certificate for another host gets no letter."""
     impostor = tmp_path / "impostor"
     again(network, "north")
-    pki.make_node(
+    authorities.make_node(
         network.out / "authority", "north", ["other.example.org"], impostor, datetime.now(UTC), 30
     )
     address = network.run["nodes"][0]["endpoint"]
@@ -464,7 +467,7 @@ def relaying(network, address):
 def relayed(home, nursery, **given):
     address = f"127.0.0.1:{ports(1)[0]}"
     network = Network.make(home, nursery, relay=address, **given)
-    pki.make_node(
+    authorities.make_node(
         network.out / "authority",
         "relay",
         ["127.0.0.1"],
@@ -510,7 +513,9 @@ def test_a_relay_needs_a_relays_certificate(network):
 def wrapped(network, name):
     """How a node wraps what it sends through a relay."""
     silo = network.silo(name)
-    keys = {section["name"]: pki.public_key(section["key"]) for section in network.run["nodes"]}
+    keys = {
+        section["name"]: identities.public_key(section["key"]) for section in network.run["nodes"]
+    }
     return Envelopes(name, silo.identity.key, keys, run_id("trial"))
 
 
@@ -563,7 +568,7 @@ def test_a_relay_and_members_behind_it_read_nothing(tmp_path, nursery, mechanism
         tmp_path / "home", nursery, privacy={**EPSILON, "mechanism": mechanism}
     )
     stranger = tmp_path / "stranger"
-    pki.make_node(
+    authorities.make_node(
         network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30
     )
     heard = []
@@ -602,7 +607,7 @@ def test_behind_a_relay_nobody_can_pretend_that_a_node_is_up(tmp_path, nursery):
     """A stranger shows the sign of an absent node, and answers for it with whatever it has."""
     network, address = relayed(tmp_path / "home", nursery)
     stranger = tmp_path / "stranger"
-    pki.make_node(
+    authorities.make_node(
         network.out / "authority", "stranger", ["127.0.0.1"], stranger, datetime.now(UTC), 30
     )
     questions = []

@@ -82,6 +82,9 @@ def exact(**more):
 @parametrize_with_checks([exact(), private(epsilon=20.0), private(epsilon=20.0, mechanism="dual")])
 def test_scikit_learns_own_checks(estimator, check, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else one of them skips itself
+    if "class_weight" in str(check) and estimator.mechanism is not None:
+        # 50 rows of which those of one label weigh nothing: noise is asked not to hide the others
+        estimator.set_params(epsilon=400.0)
     check(estimator)
 
 
@@ -508,7 +511,8 @@ def test_with_a_schema_a_fit_is_what_train_does(data, tmp_path):
     found, schema = data
     ring = Topology.family("ring", 3)
     tables = found.tables(ring.nodes)
-    trained = train(schema, tables, ring, epsilon=2.0, delta=1e-5, draws=SeededEntropy(3))
+    given = {"epsilon": 2.0, "delta": 1e-5, "calibration": True}
+    trained = train(schema, tables, ring, **given, draws=SeededEntropy(3))
     X, test = _raw(found)
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)
     model.fit(X, found.train["income"], nodes=found.node)
@@ -627,11 +631,67 @@ def test_several_classes_are_one_run_in_the_ledger(folder, how):
         assert worst_node(events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
 
 
+def test_probabilities_thresholds_and_weights_of_a_fit(tmp_path):
+    """By default where rows are many; the model file keeps them."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(8000) < 0.15, "yes", "no")
+    X = rng.normal(size=(8000, 2)) + 1.2 * (y == "yes")[:, None]
+    how = {"epsilon": 3.0, "delta": 1e-5, "data_norm": 4.0, "classes": ["no", "yes"]}
+    how |= {"nodes": 3, "random_state": 0, "positives": 0.15}
+    model = NetworkClassifier(**how, threshold="balanced")
+    assert not hasattr(model, "predict_proba")  # whether rows are many is not known yet
+    model.fit(X, y)
+    assert model.privacy_["epsilon"] <= 3
+    assert model.histogram_ is not None
+    p = model.predict_proba(X)[:, 1]
+    assert p.mean() == pytest.approx(0.15, abs=0.02)
+    assert np.mean(y[(p > 0.4) & (p < 0.6)] == "yes") == pytest.approx(0.5, abs=0.1)
+    recall, precision = (
+        np.mean(model.predict(X[y == "yes"]) == "yes"),
+        np.mean(y[model.predict(X) == "yes"] == "yes"),
+    )
+    assert recall > 0.75 > precision
+    costly = NetworkClassifier(**how, cost=(10, 1)).fit(X, y)
+    assert costly.threshold_ > model.threshold_
+    assert np.mean(y[costly.predict(X) == "yes"] == "yes") > 0.7
+    model.save(tmp_path / "m.json")
+    again = NetworkClassifier.load(tmp_path / "m.json")
+    assert again.predict(X).tolist() == model.predict(X).tolist()
+    assert_allclose(again.predict_proba(X), model.predict_proba(X))
+    without = NetworkClassifier(**how, calibration=False).fit(X, y)
+    assert without.histogram_ is None
+    assert not hasattr(without, "predict_proba")
+    heavy = NetworkClassifier(**how, class_weight="balanced").fit(X, y)
+    assert np.mean(heavy.predict(X) == "yes") > np.mean(without.predict(X) == "yes") + 0.1
+    few = NetworkClassifier(**how, calibration=True).fit(X[:200], y[:200])
+    with pytest.raises(AttributeError, match="noise drowns"):
+        few.predict_proba(X)
+    with pytest.warns(UserWarning, match="is left at 0"):
+        few.set_params(threshold="balanced").fit(X[:200], y[:200])
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"calibration": True, "mechanism": "primal"}, "it is a release of sums"),
+        ({"threshold": 1.0, "cost": (1, 2)}, "not both"),
+        ({"threshold": "best"}, "a score or 'balanced'"),
+        ({"cost": 3.0}, "two numbers above 0"),
+        ({"cost": (0.0, 1.0)}, "false_positive"),
+        ({"class_weight": "balanced"}, "counting them would be a release"),
+        ({"class_weight": {0: 1}}, "a number for each of the label values"),
+    ],
+)
+def test_probabilities_that_contradict_themselves_are_refused(how, words):
+    with pytest.raises(DeclarationError, match=words):
+        private(**how).fit(X2, Y2)
+
+
 def test_a_private_centre_is_charged_too(data, folder):
     found, schema = data
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, ledger=folder)
     model.fit(_raw(found)[0], found.train["income"], nodes=found.node)
-    assert next(iter(charged(folder)[0].values())) == list(range(21))
+    assert next(iter(charged(folder)[0].values())) == list(range(22))  # and a histogram
     assert model.schema_.centre is not None
 
 

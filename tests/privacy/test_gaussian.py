@@ -451,7 +451,7 @@ def test_a_ledger_refuses_what_does_not_fit_or_protects_nobody(path):
 def test_a_ledger_is_shown_with_mu(path):
     words = dynadp("ledger", "show", path)
     assert "alpha 0.01, mu 0.07072" in words
-    assert "mu 0.01 " in words
+    assert "mu 0.01\n" in words
     assert "Rényi loss of order" in words
     assert "sum of alpha" not in words  # it has no bound, so it admits nothing
     shown = strict(dynadp("ledger", "show", path, "--json"))

@@ -10,6 +10,7 @@ import dynadp
 NAMES = [
     "Cap",
     "Categorical",
+    "Classes",
     "DynadpError",
     "Label",
     "Ledger",
@@ -18,6 +19,7 @@ NAMES = [
     "Numeric",
     "Plan",
     "Schema",
+    "Target",
     "Topology",
     "__version__",
     "adult",

@@ -597,3 +597,41 @@ def test_a_node_file_that_is_not_there_or_not_toml(load_node, tmp_path):
         load_node_file(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"is not TOML \(at line 1"):
         load_node("run = = 1")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (("seed = 3", "sede = 3"), "run.sede: there is no such key; did you mean seed? run knows "),
+        (
+            ('schema = "schema.toml"', 'schema = "schema.toml"\nzzz = 1'),
+            "data.zzz: there is no such key; data knows schema, file,",
+        ),
+        (
+            ('file = "north.csv"', 'flie = "north.csv"'),
+            "nodes.0.flie: there is no such key; did you mean file? nodes knows name, file,",
+        ),
+        (
+            ("[privacy]", "[trainign]\n[privacy]"),
+            "trainign: there is no such key; did you mean training? the file knows run, data,",
+        ),
+    ],
+)
+def test_a_misspelt_key_gets_those_that_its_table_knows(load, change, line):
+    found = mistakes(load, GOOD.replace(*change))
+    assert any(mistake.startswith(line) for mistake in found)
+    assert not any("Tuple should" in mistake for mistake in found)
+
+
+def test_a_misspelt_key_of_a_column_gets_those_of_its_kind(tmp_path):
+    column = '{ kind = "categorical", name = "c", values = ["u", "v"], mising = "drop" }'
+    label = '{ name = "y", negative = 0, positive = 1, postive = 1 }'
+    (tmp_path / "schema.toml").write_text(f"columns = [{column}]\nlabel = {label}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_schema(tmp_path / "schema.toml")
+    first, second = str(caught.value).splitlines()[1:]
+    assert first.strip().startswith(
+        "columns.0.categorical.mising: there is no such key; did you mean missing? categorical "
+        "knows kind, name, values,"
+    )
+    assert second.strip().endswith("did you mean positive? label knows name, negative, positive")

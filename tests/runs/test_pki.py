@@ -1,6 +1,7 @@
 """Certificates and keys: who may be whom, and what is refused."""
 
 import os
+import shutil
 import stat
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -17,18 +18,26 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from dynadp.cli import main
 from dynadp.errors import IdentityError
 from dynadp.runs import identities as pki
-from dynadp.runs.identities import (
-    Identity,
+from dynadp.runs.authorities import (
+    Request,
+    adopt,
     make_authority,
     make_node,
     members,
-    public_key,
-    public_text,
     renew,
-    request,
+    replace_authority,
     revoke,
     sign_request,
 )
+from dynadp.runs.certificates import chain, read_certificates
+from dynadp.runs.identities import (
+    Identity,
+    public_key,
+    public_text,
+    request,
+    request_again,
+)
+from dynadp.runs.revocations import LIST_FILE, RevocationFile, Revocations
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECRETS = ("tls.key", "sign.key")
@@ -337,7 +346,7 @@ def test_names(authority, tmp_path, name):
 
 
 def test_names_that_differ_do_not_share_a_file(authority, tmp_path):
-    names = ["a/b", "a%2Fb", "a b", "A/b", "a_b"]
+    names = ["a/b", "a%2Fb", "a b", "a_b"]
     for i, name in enumerate(names):
         make_node(authority, name, ["localhost"], tmp_path / str(i), NOW, 10)
     assert members(authority) == sorted(names)
@@ -461,9 +470,18 @@ def test_a_request_that_was_changed_on_its_way(authority, tmp_path):
         (pem(csr(names=())), "exactly one common name"),
         (pem(csr(names=("west", "east"))), "exactly one common name"),
         (pem(csr(names=("a\nb",))), "a line of 1 to 64 letters"),
-        (pem(csr(key=rsa.generate_private_key(65537, 2048))), "for elliptic curve keys"),
+        (pem(csr(key=rsa.generate_private_key(65537, 1024))), "RSA keys of at least 2048 bits"),
+        (
+            pem(csr(key=ec.generate_private_key(ec.SECP521R1()))),
+            "elliptic curve keys .P-256, P-384",
+        ),
+        (pem(csr(hosts=("*.example.org",))), "no wildcard"),
+        (pem(csr(hosts=("west.example.org", "*"))), "no wildcard"),
     ],
-    ids=["rubbish", "empty", "no host", "no name", "two names", "two lines", "rsa"],
+    ids=[
+        *("rubbish", "empty", "no host", "no name", "two names", "two lines"),
+        *("short rsa", "long curve", "wildcard", "any host"),
+    ],
 )
 def test_requests_that_are_not_signed(authority, tmp_path, content, match):
     (tmp_path / "x.csr").write_bytes(content)
@@ -504,13 +522,13 @@ def test_strangers_are_neither_renewed_nor_revoked(authority, node):
     assert Identity.load(node.folder, NOW)
 
 
-def test_a_revoked_node_is_out_and_the_others_are_not(authority, node, tmp_path):
+def test_a_new_authority_leaves_one_out_and_the_others_in(authority, node, tmp_path):
     others = {
         name: make_node(authority, name, [f"{name}.example.org"], tmp_path / name, NOW, 100)
         for name in ("south", "west")
     }
     old = (authority / "ca.pem").read_bytes(), (authority / "ca.key").read_bytes()
-    paths = revoke(authority, "north", NOW, 100)
+    paths = replace_authority(authority, "north", NOW, 100)
     assert [path.name for path in paths] == ["south.pem", "west.pem"]
     assert members(authority) == ["south", "west"]
     assert (authority / "ca.pem").read_bytes() != old[0]
@@ -535,9 +553,322 @@ def test_a_revoked_node_is_out_and_the_others_are_not(authority, node, tmp_path)
 
 
 def test_a_revoked_node_may_ask_again(authority, node, tmp_path):
-    revoke(authority, "north", NOW)
-    again = make_node(authority, "north", ["localhost"], tmp_path / "again", NOW, 10)
-    assert again.public != node.public
+    listed = revoke(authority, "north", NOW)
+    south = make_node(authority, "south", ["localhost"], tmp_path / "south", NOW, 10)
+    shutil.copy(listed, south.folder)
+    assert RevocationFile(south.folder, [certificate(authority / "ca.pem")]).names == {"north"}
+    asked = request("north", ["localhost"], tmp_path / "again")
+    with pytest.raises(IdentityError, match=r"or had one: if this request .* give --renewal"):
+        sign_request(authority, asked, tmp_path / "again", NOW)
+    sign_request(authority, asked, tmp_path / "again", NOW, renewal=True)
+    back = Identity.load(tmp_path / "again", NOW)
+    assert back.public != node.public
+    assert back.revoked.names == frozenset()
+    shutil.copy(south.folder / LIST_FILE, node.folder)
+    with pytest.raises(IdentityError, match="north is on the authority's list"):
+        Identity.load(node.folder, NOW)
+
+
+# --------------------------------------------------------------------------------------------------
+# names of others
+
+
+def test_names_of_others_and_of_relays_are_not_signed(authority, node, tmp_path):
+    """A wrong signature here would let one member stand in another's place."""
+    for i, (name, words) in enumerate(
+        [
+            ("north", "has a certificate of this authority already"),
+            ("North", "'North' looks like 'north'"),
+            ("NORTH", "'NORTH' looks like 'north'"),
+            ("relay", "'relay' is a relay's name.* --relay"),
+            ("Relay", "'Relay' is a relay's name.* --relay"),
+        ]
+    ):
+        asked = request(name, ["localhost"], tmp_path / f"guest {i}")
+        with pytest.raises(IdentityError, match=words):
+            sign_request(authority, asked, tmp_path, NOW)
+    assert members(authority) == ["north"]
+    assert not (tmp_path / "tls.pem").exists()
+    assert sign_request(authority, tmp_path / "guest 3" / "request.csr", tmp_path, NOW, relay=True)
+    asked = request("south", ["localhost"], tmp_path / "south")
+    with pytest.raises(IdentityError, match=r"south has no certificate .* that could be renewed"):
+        sign_request(authority, asked, tmp_path, NOW, renewal=True)
+
+
+def test_sign_shows_what_it_signs_and_asks(call, tmp_path):
+    call("init", "ca")
+    told = call("request", "west", "--host", "west.example.org", "--host", "192.0.2.9")
+    shown = Request.load(tmp_path / "west" / "request.csr").fingerprint
+    assert f"fingerprint: {shown}" in told
+    for answer in ("n\n", ""):
+        done = CliRunner().invoke(main, ["pki", "sign", "ca", "west/request.csr"], input=answer)
+        assert (done.exit_code, members(tmp_path / "ca")) == (2, [])
+        assert (
+            f"name: west\nhosts: west.example.org, 192.0.2.9\nfingerprint: {shown}" in done.output
+        )
+        assert "nothing was signed; compare the fingerprint" in done.output
+    arguments = ["pki", "sign", "ca", "west/request.csr", "--out", "west"]
+    assert CliRunner().invoke(main, arguments, input="y\n").exit_code == 0
+    told = call("show", "west")
+    assert f"name: west\nhosts: west.example.org, 192.0.2.9\nfingerprint: {shown}" in told
+    assert "out, by its list: none" in told
+
+
+# --------------------------------------------------------------------------------------------------
+# another host, another key
+
+
+@pytest.mark.parametrize("new_key", [False, True])
+@pytest.mark.parametrize("hosts", [(), ("moved.example.org",)])
+def test_a_node_asks_again(authority, node, tmp_path, new_key, hosts):
+    """Another host or another key for links, and the signing key, so the run file, stays."""
+    asked = request_again(node.folder, tmp_path / "next", hosts, new_key=new_key)
+    with pytest.raises(IdentityError, match="give --renewal"):
+        sign_request(authority, asked, tmp_path / "next", NOW, 50)
+    sign_request(authority, asked, tmp_path / "next", NOW, 50, renewal=True)
+    found = Identity.load(tmp_path / "next", NOW)
+    assert (found.name, found.public) == ("north", node.public)
+    assert found.hosts == (hosts or node.hosts)
+    assert (found.fingerprint == node.fingerprint) == (not new_key)
+    verified(tmp_path / "next" / "tls.pem", authority / "ca.pem", host=found.hosts[0])
+    assert mode(tmp_path / "next" / "tls.key") == mode(tmp_path / "next" / "sign.key") == 0o600
+    assert members(authority) == ["north"]
+
+
+def test_mistakes_of_a_node_that_asks_again(call, tmp_path):
+    call("init", "ca")
+    call("node", "ca", "north", "--host", "localhost")
+    for arguments, words in (
+        (["north", "--again", "north"], "needs --out"),
+        (["north", "--new-key", "--host", "localhost", "--out", "x"], "needs --again"),
+        (["south", "--again", "north", "--out", "y"], "is the folder of 'north', not of 'south'"),
+        (["north", "--again", "nowhere", "--out", "z"], "cannot read nowhere"),
+        (["north", "--again", "north", "--out", "north"], "is not empty"),
+    ):
+        assert words in call("request", *arguments, code=2)
+
+
+# --------------------------------------------------------------------------------------------------
+# who is out
+
+
+@pytest.fixture
+def listed(authority, node, tmp_path):
+    """South, which has the list that names north."""
+    south = make_node(authority, "south", ["localhost"], tmp_path / "south", NOW, 100)
+    shutil.copy(revoke(authority, "north", NOW), south.folder)
+    return south.folder
+
+
+def test_the_list_leaves_the_others_as_they_are(authority, node, tmp_path):
+    south = make_node(authority, "south", ["localhost"], tmp_path / "south", NOW, 100)
+    before = {file: file.read_bytes() for file in authority.rglob("*") if file.is_file()}
+    path = revoke(authority, "north", NOW)
+    assert {file for file in before if not file.exists()} == {authority / "issued" / "north.pem"}
+    assert all(file.read_bytes() == content for file, content in before.items() if file.exists())
+    shutil.copy(path, south.folder)
+    assert Identity.load(south.folder, NOW).revoked.names == {"north"}
+    make_node(authority, "west", ["localhost"], tmp_path / "west", NOW, 100)
+    revoke(authority, "west", NOW)
+    shutil.copy(path, south.folder)
+    assert Identity.load(south.folder, NOW).revoked.names == {"north", "west"}
+    with pytest.raises(IdentityError, match="north has no certificate of this authority"):
+        revoke(authority, "north", NOW)
+
+
+def test_a_list_is_read_again_while_a_node_runs(authority, listed, tmp_path, caplog):
+    issuers = [certificate(authority / "ca.pem")]
+    older = (listed / LIST_FILE).read_bytes()
+    (listed / LIST_FILE).unlink()
+    found = RevocationFile(listed, issuers)
+    assert found.names == frozenset()
+    (listed / LIST_FILE).write_bytes(older)
+    assert found.names == {"north"}
+    make_node(authority, "west", ["localhost"], tmp_path / "west", NOW, 100)
+    shutil.copy(revoke(authority, "west", NOW), listed)
+    assert found.names == {"north", "west"}
+    (listed / LIST_FILE).write_bytes(older)  # an older list takes nothing back
+    assert found.names == {"north", "west"}
+    assert "is list 1; list 2 was here before" in caplog.text
+    (listed / LIST_FILE).write_bytes(b"rubbish")
+    assert found.names == {"north", "west"}
+    (listed / LIST_FILE).unlink()
+    assert found.names == {"north", "west"}
+
+
+def test_lists_that_are_not_believed(authority, listed, tmp_path):
+    make_authority(tmp_path / "other", "consortium", NOW)  # of the same name
+    make_node(tmp_path / "other", "south", ["localhost"], tmp_path / "there", NOW, 10)
+    shutil.copy(revoke(tmp_path / "other", "south", NOW), listed)
+    with pytest.raises(IdentityError, match="the list was not signed by this node's authority"):
+        Identity.load(listed, NOW)
+    (listed / LIST_FILE).write_bytes(b"rubbish")
+    with pytest.raises(IdentityError, match="is not a list of revoked certificates"):
+        Identity.load(listed, NOW)
+
+
+def test_a_list_without_certificates_names_nobody(authority, listed):
+    """A certificate beside a list counts only if the list names it, so nobody can add one."""
+    content = (authority / LIST_FILE).read_bytes()
+    bare = content[: content.index(b"-----BEGIN CERT")]
+    (listed / LIST_FILE).write_bytes(bare)
+    found = Revocations.load(listed / LIST_FILE, [certificate(authority / "ca.pem")])
+    assert (found.names, found.unnamed) == (frozenset(), 1)
+    (listed / LIST_FILE).write_bytes(bare + (listed / "tls.pem").read_bytes())
+    assert Identity.load(listed, NOW).revoked.names == frozenset()
+
+
+# --------------------------------------------------------------------------------------------------
+# an organisation's own authority
+
+
+NO_USE = {name: False for name in x509.KeyUsage.__init__.__annotations__ if name != "return"}
+BOTH = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+
+
+def issue(name, public, issuer=None, key=None, *, ca=None, usage=None, eku=None, hosts=None):
+    """A certificate as an organisation's own tools make it."""
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Hospital"),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(NOW - timedelta(days=1))
+        .not_valid_after(NOW + timedelta(days=300))
+    )
+    if ca is not None:
+        builder = builder.add_extension(x509.BasicConstraints(ca, None), critical=True)
+    if usage is not None:
+        builder = builder.add_extension(x509.KeyUsage(**{**NO_USE, **usage}), critical=True)
+    if eku is not None:
+        builder = builder.add_extension(x509.ExtendedKeyUsage(eku), critical=False)
+    if hosts is not None:
+        builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+    return builder.sign(key, hashes.SHA256())
+
+
+@pytest.fixture(params=["curve", "rsa"])
+def office(request):
+    """An organisation's root, and an authority below it: certificates and the lower key."""
+    make = {
+        "curve": lambda: ec.generate_private_key(ec.SECP384R1()),
+        "rsa": lambda: rsa.generate_private_key(65537, 2048),
+    }[request.param]
+    top, below = make(), make()
+    sign = {"key_cert_sign": True, "crl_sign": True}
+    root = issue("Hospital root", top.public_key(), key=top, ca=True, usage=sign)
+    lower = issue("Hospital nodes", below.public_key(), root, top, ca=True, usage=sign)
+    return root, lower, below
+
+
+def put(folder, office, leaf, tls):
+    root, lower, _ = office
+    folder.mkdir(exist_ok=True)
+    (folder / "ca.pem").write_bytes(pem(root))
+    (folder / "tls.pem").write_bytes(pem(leaf) + pem(lower))
+    shape = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    for name, key in (("tls.key", tls), ("sign.key", ed25519.Ed25519PrivateKey.generate())):
+        (folder / name).write_bytes(key.private_bytes(*shape, serialization.NoEncryption()))
+        (folder / name).chmod(0o600)
+    return folder
+
+
+NODE = {"ca": False, "eku": BOTH, "hosts": [x509.DNSName("north.example.org")]}
+
+
+def test_a_certificate_that_an_organisation_signed(office, tmp_path):
+    tls = rsa.generate_private_key(65537, 2048)
+    _, lower, key = office
+    leaf = issue("north", tls.public_key(), lower, key, usage={"digital_signature": True}, **NODE)
+    found = Identity.load(put(tmp_path / "north", office, leaf, tls), NOW)
+    assert (found.name, found.hosts) == ("north", ("north.example.org",))
+    plain = issue("north", tls.public_key(), lower, key, hosts=NODE["hosts"])  # nothing else said
+    assert Identity.load(put(tmp_path / "plain", office, plain, tls), NOW).name == "north"
+    (tmp_path / "north" / "tls.pem").write_bytes(pem(leaf))  # without the one in between
+    with pytest.raises(IdentityError, match=r"not signed by the authority of ca\.pem"):
+        Identity.load(tmp_path / "north", NOW)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hosts": None}, "names no host"),
+        ({"hosts": [x509.DNSName("*.example.org")]}, "no wildcard"),
+        ({"hosts": [x509.RFC822Name("a@example.org")]}, "neither a host nor an address"),
+        ({"eku": BOTH[:1]}, "both serverAuth and clientAuth"),
+        ({"eku": BOTH[1:]}, "both serverAuth and clientAuth"),
+        ({"usage": {"key_encipherment": True}}, "digitalSignature"),
+        ({"ca": True}, "is an authority's certificate"),
+    ],
+    ids=["no host", "wildcard", "mail", "server", "client", "usage", "authority"],
+)
+def test_what_a_certificate_of_an_organisation_lacks(tmp_path, change, words):
+    top = ec.generate_private_key(ec.SECP256R1())
+    root = issue("root", top.public_key(), key=top, ca=True)
+    tls = ec.generate_private_key(ec.SECP256R1())
+    leaf = issue("north", tls.public_key(), root, top, **{**NODE, **change})
+    with pytest.raises(IdentityError, match=f"north: it.* {words}|north: it {words}|{words}"):
+        Identity.load(put(tmp_path / "north", (root, root, top), leaf, tls), NOW)
+
+
+def test_what_is_between_must_be_authorities_that_may_sign(office, tmp_path):
+    root, lower, key = office
+    tls = ec.generate_private_key(ec.SECP256R1())
+    for usage, ca, words in (
+        ({"digital_signature": True}, True, "lacks keyCertSign"),
+        (None, False, "is not an authority's certificate"),
+        (None, None, "is not an authority's certificate"),
+    ):
+        between = issue("between", tls.public_key(), lower, key, ca=ca, usage=usage)
+        own = ec.generate_private_key(ec.SECP256R1())
+        leaf = issue("north", own.public_key(), between, tls, **NODE)
+        folder = put(tmp_path / "north", office, leaf, own)
+        with open(folder / "tls.pem", "ab") as file:
+            file.write(pem(between))
+        assert chain(read_certificates(folder / "tls.pem"), [root]) == [leaf, between, lower, root]
+        with pytest.raises(IdentityError, match=words):
+            Identity.load(folder, NOW)
+
+
+def test_an_organisations_key_becomes_the_consortiums(office, tmp_path):
+    root, lower, key = office
+    shape = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (tmp_path / "org.key").write_bytes(key.private_bytes(*shape, serialization.NoEncryption()))
+    (tmp_path / "org.pem").write_bytes(pem(root) + pem(lower))
+    (tmp_path / "org.key").chmod(0o644)
+    with pytest.raises(IdentityError, match="other users may read"):
+        adopt(tmp_path / "ca", tmp_path / "org.pem", tmp_path / "org.key", NOW)
+    (tmp_path / "org.key").chmod(0o600)
+    told = adopt(tmp_path / "ca", tmp_path / "org.pem", tmp_path / "org.key", NOW)
+    assert told == "CN=Hospital nodes,O=Hospital"
+    made = make_node(tmp_path / "ca", "north", ["north.example.org"], tmp_path / "north", NOW, 50)
+    assert certificate(made.folder / "ca.pem") == lower  # not all that the organisation signs
+    other = make_node(tmp_path / "ca", "south", ["localhost"], tmp_path / "south", NOW, 50)
+    shutil.copy(revoke(tmp_path / "ca", "north", NOW), other.folder)
+    assert Identity.load(other.folder, NOW).revoked.names == {"north"}
+    (tmp_path / "org.pem").write_bytes(pem(root))
+    with pytest.raises(IdentityError, match=r"no certificate of .*org\.pem belongs to the key"):
+        adopt(tmp_path / "ca2", tmp_path / "org.pem", tmp_path / "org.key", NOW)
+
+
+def test_a_key_of_no_authority_is_not_adopted(call, tmp_path):
+    key = ec.generate_private_key(ec.SECP256R1())
+    leaf = issue("north", key.public_key(), key=key, **NODE)
+    shape = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (tmp_path / "k.key").write_bytes(key.private_bytes(*shape, serialization.NoEncryption()))
+    (tmp_path / "k.key").chmod(0o600)
+    (tmp_path / "k.pem").write_bytes(pem(leaf))
+    told = call("init", "ca", "--ca", "k.pem", "--ca-key", "k.key", code=2)
+    assert "k.pem: it is not an authority's certificate" in told
+    assert "belong together" in call("init", "ca", "--ca", "k.pem", code=2)
+    assert not (tmp_path / "ca").exists()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -569,7 +900,7 @@ def test_the_whole_story_on_the_command_line(call, tmp_path):
     key = public_text(pki.signing_key(tmp_path / "west" / "sign.key").public_key())
     assert f'key = "{key}"' in told
     assert "Signed for west" in call(
-        "sign", "ca", "west/request.csr", "--out", "back", "--days", "30"
+        "sign", "ca", "west/request.csr", "--out", "back", "--days", "30", "--yes"
     )
     for name in ("tls.pem", "ca.pem"):
         (tmp_path / "west" / name).write_bytes((tmp_path / "back" / name).read_bytes())
@@ -577,9 +908,12 @@ def test_the_whole_story_on_the_command_line(call, tmp_path):
     assert west.expires - now <= timedelta(days=30, seconds=60)
     assert "as its tls.pem" in call("renew", "ca", "west", "--days", "90")
     told = call("revoke", "ca", "St. Mary's")
+    assert "St. Mary's is out. Send ca/revoked.pem to all others" in told
+    assert members(tmp_path / "ca") == ["west"]
+    told = call("revoke", "ca", "St. Mary's", "--new-authority")
     assert "St. Mary's is out" in told
     assert "west.pem" in told
-    assert members(tmp_path / "ca") == ["west"]
+    assert not (tmp_path / "ca" / "revoked.pem").exists()
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ from dynadp.engines.letters import verify
 from dynadp.engines.zenoh.config import settings
 from dynadp.privacy.accountant import worst_node as accounted
 from dynadp.privacy.ledger.file import Ledger
-from dynadp.runs import identities as pki
+from dynadp.runs import authorities as pki
+from dynadp.runs.identities import public_key
 from dynadp.runs.ledgers import open_readable
 from dynadp.runs.model import load_model
 from dynadp.runs.silo import SiloRun
@@ -338,7 +339,7 @@ class Network:
 
     def letters(self, name):
         """{(author, kind, round): letter} of a node's post office, every signature checked."""
-        keys = {section["name"]: pki.public_key(section["key"]) for section in self.run["nodes"]}
+        keys = {section["name"]: public_key(section["key"]) for section in self.run["nodes"]}
         found = {}
         for file in sorted(self.folder(name).glob("letters-*.sqlite")):
             with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as connection:

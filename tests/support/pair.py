@@ -5,7 +5,7 @@ import socket
 from datetime import UTC, datetime
 from threading import Event, Thread
 
-from dynadp.runs.identities import make_authority, make_node
+from dynadp.runs.authorities import make_authority, make_node
 from dynadp.runs.silo import SiloRun
 from support.memory import (
     SMALL,

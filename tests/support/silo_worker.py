@@ -6,7 +6,8 @@ POINT:K] [--trail FILE]``
 
 ``--kill`` ends the process with SIGKILL at the K-th passing of a point, ``--halt`` stays there for
 ever, ``--delay`` sleeps at every passing, ``--trail`` writes down every passing. ``--unlocked``
-sends letters over bare TCP, so that a test can see what it looks for on the wire.
+sends letters over bare TCP, so that a test can see what it looks for on the wire. ``--wire
+LOW:HIGH`` speaks other versions of the wire.
 
 ``python silo_worker.py --nursery`` has everything imported and forks a process for each line of
 JSON on standard input, so that a hundred starts cost little; it tells pids and exit codes on
@@ -26,6 +27,7 @@ from importlib import import_module
 
 import dynadp.cli.network
 import dynadp.engines.zenoh.links
+import dynadp.engines.zenoh.wire
 from dynadp.cli import main
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.runs.silo import SiloRun
@@ -95,7 +97,10 @@ def node(arguments):
     parser.add_argument("--delay", action="append", default=[])
     parser.add_argument("--trail")
     parser.add_argument("--unlocked", action="store_true")
+    parser.add_argument("--wire", help="LOW:HIGH, as if of a later release")
     given = parser.parse_args(arguments)
+    if given.wire:
+        dynadp.engines.zenoh.wire.SPOKEN = tuple(map(int, given.wire.split(":")))
     draws = None if given.pinned is None else Pinned(given.pinned)
     SiloRun.run = partialmethod(
         SiloRun.run, draws=draws, checkpoint=Plug(given.kill, given.halt, given.delay, given.trail)

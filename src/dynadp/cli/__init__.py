@@ -4,6 +4,7 @@ A command's module is imported when the command is asked for, and libraries when
 ``dynadp --help`` and ``dynadp COMMAND --help`` are fast.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -12,35 +13,55 @@ import click
 from dynadp.cli.codes import INTERRUPTED, USAGE, code_of
 from dynadp.errors import DynadpError
 
-COMMANDS = {  # name: its module, and its line in the list of commands
-    "account": ("budget", "Add up the privacy loss of many rounds."),
-    "attacks": ("attacks", "Attack runs with and without noise, on made rows."),
-    "audit": ("audit", "Test a mechanism's privacy claim against its own draws."),
-    "bounds": ("theory", "Rows that the paper's theorems ask for, and back."),
-    "calibrate": ("budget", "Find the alpha, or the rounds, that fit a total."),
-    "check": ("jobs", "Check a run file and its rows; train nothing."),
-    "count": ("scores", "Number of private rows; with noise, charged."),
-    "demo": ("demo", "Train on made rows, with and without privacy."),
-    "design": ("tradeoff", "Choose alpha from losses and a utility of privacy."),
-    "evaluate": ("scores", "How good a model is; with noise on private rows."),
-    "explore": ("report", "Plan and follow a run on a local page."),
-    "init": ("init", "Write a commented run file and schema."),
-    "launch": ("network", "Try a run file as a network on this machine."),
-    "ledger": ("ledger", "Show, check and cap what a node has spent."),
-    "model": ("jobs", "Make a model of a run that was stopped early."),
-    "node": ("network", "Run one silo of a network."),
-    "pki": ("pki", "Make certificates and keys of a consortium."),
-    "predict": ("scores", "Label the rows of a file with a model."),
-    "relay": ("network", "Carry letters between nodes that cannot meet."),
-    "report": ("report", "Write one run as one page to keep and sign."),
-    "reproduce": ("reproduce", "Reproduce the paper's figures on Adult."),
-    "status": ("network", "Show how nodes of a network are."),
-    "track": ("report", "Log a run to MLflow."),
-    "tradeoff": ("tradeoff", "Try alphas on public rows and recommend one."),
-    "train": ("jobs", "Train as a run file says."),
+SECTIONS = {  # of the list of commands, by task: a command, its module and its line
+    "Begin": {
+        "demo": ("demo", "Train on made rows, with and without privacy."),
+        "init": ("init", "Write a commented run file and schema."),
+    },
+    "Decide": {
+        "explore": ("report", "Plan and follow a run on a local page."),
+        "tradeoff": ("tradeoff", "Try alphas on public rows and recommend one."),
+        "design": ("tradeoff", "Choose alpha from losses and a utility of privacy."),
+        "account": ("budget", "Add up the privacy loss of many rounds."),
+        "calibrate": ("budget", "Find the alpha, or the rounds, that fit a total."),
+    },
+    "Train in one process": {
+        "check": ("jobs", "Check a run file, or a silo's part in it; send nothing."),
+        "train": ("jobs", "Train as a run file says."),
+    },
+    "Train over a network": {
+        "pki": ("pki", "Make certificates and keys of a consortium."),
+        "launch": ("network", "Try a run file as a network on this machine."),
+        "approve": ("consent", "Approve what a silo would release in a run."),
+        "node": ("network", "Run one silo of a network."),
+        "relay": ("network", "Carry letters between nodes that cannot meet."),
+        "status": ("network", "Show how nodes of a network are."),
+    },
+    "Use what was learnt": {
+        "predict": ("scores", "Label the rows of a file with a model."),
+        "evaluate": ("scores", "How good a model is; with noise on private rows."),
+        "model": ("jobs", "Make a model of a run that was stopped early."),
+        "report": ("report", "Write one run as one page to keep and sign."),
+        "compare": ("report", "Put runs beside each other: settings, cost, measures."),
+        "certify": ("report", "Write what a run promises on a page, signed."),
+        "track": ("report", "Log a run to MLflow."),
+    },
+    "Budgets": {
+        "ledger": ("ledger", "Show, check and cap what a node has spent."),
+        "count": ("scores", "Number of private rows; with noise, charged."),
+        "verify": ("verify", "Check a certificate, or an export of a ledger."),
+    },
+    "Doubt": {
+        "audit": ("audit", "Test a mechanism's privacy claim against its own draws."),
+        "attacks": ("attacks", "Attack runs with and without noise, on made rows."),
+        "bounds": ("theory", "Rows that the paper's theorems ask for, and back."),
+        "reproduce": ("reproduce", "Reproduce the paper's figures on Adult."),
+    },
 }
+COMMANDS = {name: where for section in SECTIONS.values() for name, where in section.items()}
 _EXTRAS = {  # a library, and the extra that installs it
     "cryptography": "network",
+    "prometheus_client": "network",
     "ray": "ray",
     "starlette": "explore",
     "tomli_w": "network",
@@ -55,8 +76,8 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, sorted."""
-        return sorted(COMMANDS)
+        """Return the names of all commands, by task."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
@@ -67,10 +88,25 @@ class Commands(click.Group):
         command.short_help = line
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; say which one may have been meant."""
+        name = args[0]
+        unknown = not name.startswith("-") and self.get_command(ctx, name) is None
+        if unknown and not ctx.resilient_parsing:
+            near = get_close_matches(name, COMMANDS)
+            guess = f" Did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"No such command '{name}'.{guess}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+        width = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), line) for name, (_, line) in section.items()]
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

@@ -19,6 +19,7 @@ from dynadp.cli.options import (
     option,
 )
 from dynadp.cli.output import Answer, prints_answer
+from dynadp.errors import DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.research.audit import Audit
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     help="Of primal perturbation; l2-laplace by default. That of sums is Gaussian.",
 )
 @option("--second-moment", is_flag=True, help="Round 1 of sums releases the second moment.")
+@option(
+    "--histogram",
+    type=COUNT,
+    default=None,
+    help="The last round of sums, of two at least, releases a histogram of so many bins.",
+)
 @option("--weighed", is_flag=True, help="Weigh the rows of a person in sums, as one row may count.")
 @option("--nodes", type=COUNT, help="Of sealed sums: how many nodes there are; 5 by default.")
 @option("--honest", type=COUNT, help="Of sealed sums: how many nodes were declared honest.")
@@ -109,6 +116,7 @@ def audit(
     mechanism: str,
     noise: str | None,
     second_moment: bool,
+    histogram: int | None,
     weighed: bool,
     nodes: int | None,
     honest: int | None,
@@ -134,6 +142,14 @@ def audit(
         given["second_moment"] = True
     if weighed:
         given["weighed"] = True
+    if histogram is not None:
+        given["histogram"] = histogram
+    least = 2 + second_moment
+    if sums and histogram and numbers["rounds"] < least:
+        raise DeclarationError(
+            f"rounds is {numbers['rounds']}; expected {least} or more: a gradient comes before "
+            "the histogram, which is the last, and a second moment takes a round of its own"
+        )
     if honest is not None:
         given["honest"] = honest
     if spares is not None or mechanism == "sealed":

@@ -9,7 +9,7 @@ import click
 
 from dynadp import privacy, runs
 from dynadp.cli.codes import DAMAGED
-from dynadp.cli.ledger_copies import backup, recover, restore
+from dynadp.cli.ledger_copies import backup, export, recover, restore
 from dynadp.cli.options import (
     ADJACENCY,
     COUNT,
@@ -25,13 +25,11 @@ from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import LedgerDamaged
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from dynadp.privacy import LedgerSummary, Room
     from dynadp.runs import Headroom
 
-_LEDGER = click.argument("path", metavar="FILE", type=FILE)
 _LEDGERS = click.argument("paths", metavar="[FILE]...", nargs=-1, type=FILE)
+_SOME_LEDGERS = click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=FILE)
 _RUN_FILE = option(
     "--run",
     "run_file",
@@ -52,23 +50,47 @@ def ledger() -> None:
     """Show, check and cap what a node has spent, over all its runs."""
 
 
-for _command in (backup, recover, restore):
+for _command in (backup, export, recover, restore):
     ledger.add_command(_command)
 
 
-@ledger.command()
-@_LEDGER
+@ledger.command(short_help="Print runs, cap, what is left of it, and the head.")
+@_SOME_LEDGERS
 @prints_answer
-def show(path: str) -> Answer:
-    """Print runs, cap, what counts against it, and the head to keep elsewhere."""
-    with runs.open_readable(path) as opened:
-        summary, notes = privacy.LedgerSummary.of(opened), opened.notes()
-    result = {**summary.to_json(), "notes": notes}
-    return Answer(result, _show_lines(result, summary))
+def show(paths: tuple[str, ...]) -> Answer:
+    """Print runs, cap, what counts against it, and the head to keep elsewhere.
+
+    Of several ledgers, print a line each.
+    """
+    results, summaries = [], []
+    for path in paths:
+        with runs.open_readable(path) as opened:
+            summary, notes = privacy.LedgerSummary.of(opened), opened.notes()
+        results.append({**summary.to_json(), "notes": notes})
+        summaries.append(summary)
+    if len(paths) == 1:
+        return Answer(results[0], _show_lines(results[0], summaries[0]))
+    ledgers = [{"file": path, **one} for path, one in zip(paths, results, strict=True)]
+    return Answer({"ledgers": ledgers}, map(_short_line, results, summaries))
 
 
-def _show_lines(result: dict[str, Any], summary: "LedgerSummary") -> "Iterator[str | Table]":
-    yield _runs_table(result, summary)
+def _short_line(result: dict[str, Any], summary: "LedgerSummary") -> str:
+    """One ledger among several."""
+    number = len(result["runs"])
+    still = sum(run["state"] == "open" for run in result["runs"])
+    line = f"{result['node']}: {number} {'run' if number == 1 else 'runs'}"
+    line += f" ({still} open)" if still else ""
+    if (room := summary.room) is None:
+        return f"{line}; no cap is set, so nothing can be reserved"
+    cap = result["cap"]
+    return (
+        f"{line}; lost at most epsilon = {privacy.upper_bound(cap['lost'])} of {cap['epsilon']:g} "
+        f"at delta = {cap['delta']:g}; {room.left_words}"
+    )
+
+
+def _show_lines(result: dict[str, Any], summary: "LedgerSummary") -> Iterator[str]:
+    yield from _run_lines(result, summary)
     if (room := summary.room) is None:
         yield (
             "No cap is set, so nothing can be reserved: dynadp ledger cap FILE --epsilon E "
@@ -86,22 +108,18 @@ def _show_lines(result: dict[str, Any], summary: "LedgerSummary") -> "Iterator[s
     )
 
 
-def _runs_table(result: dict[str, Any], summary: "LedgerSummary") -> "Table":
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(f"Ledger of node {result['node']}"))
-    names = ["run", "rows of", "reserved", "by", "basis", "rounds spent", "spent", "state"]
-    for name in names:  # folded, never cut: commands are given whole names
-        table.add_column(name, overflow="fold", no_wrap=name in ("basis", "state"))
+def _run_lines(result: dict[str, Any], summary: "LedgerSummary") -> Iterator[str]:
+    """Three lines a run; names are whole, as commands are given them."""
+    number = len(result["runs"])
+    yield f"Ledger of node {result['node']}: {number} {'run' if number == 1 else 'runs'}"
     for run in result["runs"]:
-        spent = f"{run['rounds_spent']} of {run['rounds_planned']}"
+        spent = f"{run['rounds_spent']} of {run['rounds_planned']} rounds spent"
         if run["spares_planned"]:
-            spent += f", spare attempts {run['spares_spent']} of {run['spares_planned']}"
-        cells = [run[name] for name in ("run", "dataset", "at", "who", "basis")]
-        cells += [spent, summary.runs[run["run"]].spent_words, run["state"]]
-        table.add_row(*map(escape, cells))
-    return table
+            spent += f", {run['spares_spent']} of {run['spares_planned']} spare attempts"
+        yield f"  {run['run']}"
+        yield f"    {run['state']}: {spent}, {summary.runs[run['run']].spent_words}"
+        basis = f"admitted by {run['basis']}"
+        yield f"    {run['dataset']}; reserved {run['at']} by {run['who']}, {basis}"
 
 
 def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> Iterator[str]:
@@ -141,14 +159,39 @@ def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> 
         )
 
 
-@ledger.command()
-@_LEDGER
+@ledger.command(short_help="Check every byte that matters.")
+@_SOME_LEDGERS
 @option(
-    "--head", help="A head printed earlier: finds a ledger that was cut at its end or replaced."
+    "--head",
+    help="A head printed earlier, for one FILE: finds a ledger that was cut or replaced.",
 )
 @prints_answer
-def verify(path: str, head: str | None) -> Answer:
+def verify(paths: tuple[str, ...], head: str | None) -> Answer:
     """Check every byte that matters; exit code 5 if anything is wrong."""
+    if head is not None and len(paths) != 1:
+        raise click.UsageError("--head is that of one FILE; give that alone")
+    found = {path: _verified(path, head) for path in paths}
+    if len(paths) == 1:
+        [(result, line)] = found.values()
+        results, lines = result, [line]
+    else:
+        results = {"ledgers": [{"file": path, **one} for path, (one, _) in found.items()]}
+        lines = [f"{path}: {line}" for path, (one, line) in found.items() if one["sound"]]
+    names = {path: f"{path}: " if len(paths) > 1 else "" for path in paths}
+    damage = [
+        f"{names[path]}DAMAGED: {problem}"
+        for path, (one, _) in found.items()
+        for problem in one["problems"]
+    ]
+    if damage:
+        sound = [] if len(paths) == 1 else lines
+        return Answer(results, sound, DAMAGED, "\n".join(damage))
+    return Answer(results, lines)
+
+
+def _verified(path: str, head: str | None) -> tuple[dict[str, Any], str]:
+    """What is wrong with one ledger, and what to print where nothing is."""
+    anchor = None
     try:
         with privacy.Ledger.open(path, read_only=True) as opened:
             anchor = None if head else opened.anchor.read()
@@ -156,15 +199,12 @@ def verify(path: str, head: str | None) -> Answer:
     except LedgerDamaged as error:
         problems, last = [str(error)], None
     result = {"sound": not problems, "problems": problems, "head": last}
-    if problems:
-        damage = "\n".join(f"DAMAGED: {problem}" for problem in problems)
-        return Answer(result, [], DAMAGED, damage)
     unsure = " (no earlier head was given, and no anchor is here: a cut at its end would not show)"
-    return Answer(result, [f"Sound{'' if head or anchor else unsure}. Head {last}"])
+    return result, f"Sound{'' if head or anchor else unsure}. Head {last}"
 
 
-@ledger.command()
-@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=FILE)
+@ledger.command(short_help="Say what still fits under the cap.")
+@_SOME_LEDGERS
 @option(
     "--epsilon",
     type=Positive(),
@@ -319,7 +359,7 @@ def _cap_lines(before: "privacy.Cap | None", after: "LedgerSummary") -> list[str
     return [*lines, f"Head {after.head}"]
 
 
-@ledger.command()
+@ledger.command(short_help="End a run that will not go on.")
 @_LEDGERS
 @click.argument("run")
 @_RUN_FILE

@@ -1,5 +1,5 @@
-"""``dynadp ledger backup``, ``restore`` and ``recover``: copies of ledgers, and what to do without
-one.
+"""``dynadp ledger backup``, ``restore``, ``recover`` and ``export``: copies of ledgers, for oneself
+and for others, and what to do without one.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ _ANCHOR = option(
 )
 
 
-@click.command()
+@click.command(short_help="Copy a ledger to a new file, whole.")
 @click.argument("path", metavar="LEDGER", type=FILE)
 @click.argument("copy", metavar="COPY", type=FILE)
 @prints_answer
@@ -27,7 +27,7 @@ def backup(path: str, copy: str) -> Answer:
     return Answer({"file": copy, "entries": mark.length, "head": mark.head}, [line])
 
 
-@click.command()
+@click.command(short_help="Put a copy in the place of a lost ledger.")
 @click.argument("copy", metavar="COPY", type=FILE)
 @click.argument("path", metavar="LEDGER", type=FILE)
 @_ANCHOR
@@ -43,7 +43,7 @@ def restore(copy: str, path: str, anchor: str | None) -> Answer:
     return Answer({"file": path, "entries": mark.length, "head": mark.head}, [line])
 
 
-@click.command()
+@click.command(short_help="Enter again what a ledger has lost.")
 @click.argument("path", metavar="LEDGER", type=FILE)
 @option(
     "--from",
@@ -107,3 +107,24 @@ def recover(
     lines.append(f"{path} holds {done.entries} entries. Head {done.head}")
     result = {"file": path, "runs": done.runs, "missing": done.missing}
     return Answer({**result, "entries": done.entries, "head": done.head}, lines)
+
+
+@click.command()
+@click.argument("path", metavar="LEDGER", type=FILE)
+@option(
+    "--identity",
+    required=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="The node's folder with its sign.key.",
+)
+@option("--out", type=FILE, help="File to write; LEDGER.export.json by default.")
+@prints_answer
+def export(path: str, identity: str, out: str | None) -> Answer:
+    """Write all entries with the silo's signature, for others to check (dynadp verify).
+
+    It holds who reserved what and when, with all its costs, and of each release the hash alone.
+    """
+    file = Path(out or f"{path}.export.json")
+    summary = runs.export_ledger(path, identity, file)
+    line = f"{file} holds {summary.length} entries, signed. Head {summary.head}"
+    return Answer({"file": str(file), "entries": summary.length, "head": summary.head}, [line])

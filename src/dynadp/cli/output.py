@@ -1,7 +1,9 @@
 """What commands print: results as lines or as JSON, and a bar while rounds go by."""
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,11 +61,23 @@ def prints_answer(command: Callable[..., Answer]) -> Callable[..., None]:
 
 def _print(line: "str | Table") -> None:
     if isinstance(line, str):
-        click.echo(line)
+        click.echo(_wrapped(line) if sys.stdout.isatty() else line)
     else:
         from rich.console import Console
 
         Console().print(line)
+
+
+def _wrapped(line: str) -> str:
+    """A line for a terminal: broken between words, never in one."""
+    start = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line,
+        shutil.get_terminal_size().columns,
+        subsequent_indent=f"{start}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def new_folder(path: str) -> Path:

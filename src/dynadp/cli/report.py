@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from dynadp.cli.codes import FAILED, INTERRUPTED
-from dynadp.cli.options import FILE, FOLDER, option
+from dynadp.cli.options import FILE, FOLDER, MEASURE, option
 from dynadp.cli.output import Answer, prints_answer
 
 _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
@@ -40,6 +40,51 @@ def report(run: str, out: str | None) -> None:
 
 
 @click.command()
+@_RUN
+@option(
+    "-o",
+    "--out",
+    type=FILE,
+    help="File of JSON to write; certificate.json in the run folder by default. The PDF lies "
+    "beside it.",
+)
+@option(
+    "--identity",
+    type=FOLDER,
+    help="A silo's folder of keys, which signs; without it nobody does, and the page says so.",
+)
+def certify(run: str, out: str | None, identity: str | None) -> None:
+    """Write what a run promises, to whom and on what that rests, on one page of PDF, and as JSON
+    that a silo may sign.
+
+    RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
+    `dynadp verify` checks the JSON.
+    """
+    from dynadp.report import write_certificate
+
+    made, page = write_certificate(run, out or Path(run) / "certificate.json", identity)
+    click.echo(f"Certificate: {made}\nPage: {page}")
+    if identity is None:
+        click.echo("Nobody signed it: give --identity FOLDER, a silo's keys.", err=True)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path())
+@prints_answer
+def compare(runs: tuple[str, ...]) -> Answer:
+    """Put runs beside each other: settings that differ, what each cost, and how good its model is
+    on public rows.
+
+    Each RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp
+    launch`.
+    """
+    from dynadp.report import compare as compared
+
+    found = compared(runs)
+    return Answer(found.to_json(), found.lines())
+
+
+@click.command()
 @click.argument("target", metavar="[RUN | run.toml]", required=False, type=click.Path())
 @option(
     "--port",
@@ -59,8 +104,14 @@ def report(run: str, out: str | None) -> None:
     "started again.",
 )
 @option("--no-browser", is_flag=True, help="Print the address only.")
+@MEASURE
 def explore(
-    target: str | None, port: int, watch: str | None, token_file: str | None, no_browser: bool
+    target: str | None,
+    port: int,
+    watch: str | None,
+    token_file: str | None,
+    no_browser: bool,
+    measure: str | None,
 ) -> None:
     """Serve a local page: choose accuracy or epsilon and see the other, and follow a run as it goes
     on. Ctrl-C ends it.
@@ -79,7 +130,7 @@ def explore(
         if not no_browser:
             webbrowser.open(address)
 
-    came = serve(explorer(target, watch), token_of(token_file), port, ready)
+    came = serve(explorer(target, watch, measure), token_of(token_file), port, ready)
     click.echo("Stopped.", err=True)
     if came == signal.SIGTERM:
         sys.exit(128 + came)

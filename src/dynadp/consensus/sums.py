@@ -20,8 +20,22 @@ from dynadp._arrays import Array, norm
 from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.round import Releaser
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import MomentNoise, RoundNoise, SumNoise, packed, unpacked
-from dynadp.problem import FURTHEST, POINT_STEP, IntegerRows, StreamedIntegerRows
+from dynadp.mechanisms import (
+    CellNoise,
+    MomentNoise,
+    NoisyHistogram,
+    RoundNoise,
+    SumNoise,
+    packed,
+    unpacked,
+)
+from dynadp.problem import (
+    FURTHEST,
+    POINT_STEP,
+    IntegerRows,
+    StreamedIntegerRows,
+    on_point_grid,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +87,18 @@ class Point:
         The point and its last step, K x d.
     inverse
         (c A + q I)^-1, K x d x d, once the second moment is known.
+    moment
+        A itself.
+    model, edges
+        Before a histogram of scores: whose scores, K x d, and the ends of its bins, K x (bins - 1).
     """
 
     z: Array = field(repr=False)
     v: Array = field(repr=False)
     inverse: Array | None = field(default=None, repr=False)
+    moment: Array | None = field(default=None, repr=False)
+    model: Array | None = field(default=None, repr=False)
+    edges: Array | None = field(default=None, repr=False)
 
 
 class WeighedSum:
@@ -116,8 +137,14 @@ class SumSolver:
     f: Array
 
     def local_step(self, n: int, state: Point, linear: Array | None, phi: Array) -> Array:
-        """sum_i h sigma_i k(x_i) at z, or sum_i h k(x_i) k(x_i)^T in the round of the moment."""
+        """sum_i h sigma_i k(x_i) at z, or sum_i h k(x_i) k(x_i)^T in the round of the moment, or
+        the rows of each label in each bin of scores.
+        """
         noise = self.noises[n - 1]
+        if isinstance(noise, CellNoise):
+            assert state.model is not None
+            assert state.edges is not None
+            return self.rows.histogram(state.model, state.edges)
         assert isinstance(noise, SumNoise)
         unit = noise.resolution.step**2
         if not isinstance(noise, MomentNoise):
@@ -140,9 +167,11 @@ class SumRounds:
     start
         z before round 1, K x d.
     rows
-        n = sum_p w_p B_p.
+        n = sum_p w_p B_p; a gradient is divided by it, times what a row weighs.
     nodes
         How many nodes the process holds.
+    row_weight
+        What a row weighs on average, where labels weigh differently: public.
     """
 
     stopped, certificate, neighbour_tail = False, None, None
@@ -155,14 +184,19 @@ class SumRounds:
         start: Array,
         rows: float,
         nodes: int,
+        row_weight: float = 1.0,
     ) -> None:
         assert steps.pull is not None
         self.releaser, self.noises, self.steps, self.q = releaser, noises, steps, steps.pull
         self.rows, self.nodes, self.total, self.n = rows, nodes, len(noises), 0
+        self.row_weight = row_weight
         self._attempt = 0
         self.state = Point(start, np.zeros_like(start))
         moments = sum(isinstance(noise, MomentNoise) for noise in noises)
-        self._half = moments + (self.total - moments) // 2  # the model is the mean after this round
+        self._bins = noises[-1].bins if isinstance(noises[-1], CellNoise) else 0
+        self._last = self.total - bool(self._bins)  # round that moves the point
+        self._half = moments + (self._last - moments) // 2  # the model is the mean after this round
+        self._cells: Array | None = None
         self._tail = np.zeros_like(start)
         # no sum of unit vectors leads further than 1/q a round; noise should not lead far beyond
         far = 4 * (self.total + 1) / self.q + float(norm(start).max())
@@ -214,11 +248,18 @@ class SumRounds:
         if self.releaser and self.releaser.masks:
             self.releaser.masks.follow(self.n, total)
         if isinstance(self.noises[self.n - 1], MomentNoise):
-            self.state = replace(before, inverse=self._inverse(total / self.rows))
+            moment = self._positive(total / self.rows)
+            self.state = replace(before, inverse=self._inverse(*moment), moment=_joined(*moment))
+        elif self.n > self._last:
+            self._cells = total
         else:
-            self.state = self._moved(before, total / self.rows)
-        if self.n > self._half:
+            self.state = self._moved(before, total / (self.rows * self.row_weight))
+        if self._half < self.n <= self._last:
             self._tail += self.state.z
+        if self._bins and self.n == self._last:
+            model = on_point_grid(self._model)
+            edges = score_edges(model, self._bins, self.state.moment)
+            self.state = replace(self.state, model=model, edges=edges)
         change = np.broadcast_to(norm(self.state.z - before.z), (self.nodes, len(before.z)))
         eta = np.full(len(before.z), self.q)
         return RoundProgress(self.n, self.total, eta, np.zeros(change.shape), change)
@@ -229,14 +270,35 @@ class SumRounds:
 
     def mean(self) -> Array:
         """Return the mean of z over the last half of the rounds, P x K x d."""
-        mean = self._tail / (self.total - self._half)
-        return np.broadcast_to(mean, (self.nodes, *mean.shape))
+        return np.broadcast_to(self._model, (self.nodes, *self._model.shape))
 
-    def _inverse(self, moment: Array) -> Array:
-        """(c A_+ + q I)^-1 by eigenvalues: those below 0 are noise."""
+    @property
+    def _model(self) -> Array:
+        return self._tail / (self._last - self._half)
+
+    def histogram(self, replica: int = 0) -> NoisyHistogram | None:
+        """Return what the last round released of the model's scores; None without such a round.
+
+        Rows of a node weigh as they do in the model.
+        """
+        if self._cells is None or self.state.edges is None:
+            return None
+        noise = self.noises[-1]
+        assert isinstance(noise, CellNoise)
+        counts = self._cells[replica].reshape(2, -1)
+        deviation = float(noise.of_sum(self.steps.node_weights)[replica])
+        return NoisyHistogram(
+            self.state.edges[replica], counts, deviation, float(noise.mu[:, replica].max())
+        )
+
+    def _positive(self, moment: Array) -> tuple[Array, Array]:
+        """Eigenvalues and vectors of A_+: values below 0 are noise."""
         values, vectors = np.linalg.eigh(unpacked(moment, self.state.z.shape[-1]))
-        scale = 1 / (self.steps.curvature * np.maximum(values, 0.0) + self.q)
-        return np.asarray((vectors * scale[:, None, :]) @ vectors.swapaxes(-1, -2))
+        return np.maximum(values, 0.0), vectors
+
+    def _inverse(self, values: Array, vectors: Array) -> Array:
+        """(c A_+ + q I)^-1."""
+        return _joined(1 / (self.steps.curvature * values + self.q), vectors)
 
     def _moved(self, at: Point, G: Array) -> Point:
         if at.inverse is not None:
@@ -248,3 +310,24 @@ class SumRounds:
         z *= np.minimum(1.0, self._radius / np.maximum(norm(z), self._radius))[:, None]
         # nodes whose libraries round differently still stand at one point
         return replace(at, z=np.rint(z / POINT_STEP) * POINT_STEP, v=v)
+
+
+def score_edges(f: Array, bins: int, moment: Array | None = None) -> Array:
+    """The ends of equally wide bins between -r and r, 0 among them: K x (bins - 1).
+
+    r = 2 sqrt(f^T A f), twice the root mean square of scores, where the second moment A was
+    released, and else ||f||, which no score passes. Scores beyond are in the bins at the ends.
+    """
+    longest = norm(f)
+    reach = longest
+    if moment is not None:
+        square = np.einsum("ki,kij,kj->k", f, moment, f)
+        reach = np.minimum(longest, 2 * np.sqrt(np.maximum(square, 0.0)))
+    reach = np.where(reach > bins * POINT_STEP, reach, 1.0)
+    edges = reach[:, None] * np.linspace(-1, 1, bins + 1)[1:-1]
+    return np.asarray(np.rint(edges / POINT_STEP) * POINT_STEP)
+
+
+def _joined(values: Array, vectors: Array) -> Array:
+    """U diag(values) U^T."""
+    return np.asarray((vectors * values[:, None, :]) @ vectors.swapaxes(-1, -2))

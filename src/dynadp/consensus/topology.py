@@ -18,6 +18,7 @@ from scipy.sparse import csr_array, diags_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from dynadp._arrays import Array
+from dynadp._cards import card, graph
 from dynadp.errors import DeclarationError, TopologyError
 
 
@@ -80,6 +81,12 @@ class Topology:
 
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, {len(self)} nodes, {len(self.edges)} edges)"
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        degrees = f"{self.degrees.min():g} to {self.degrees.max():g}"
+        facts = {"nodes": len(self), "edges": len(self.edges), "neighbours of a node": degrees}
+        return card(f"Network: {self.name}", facts, picture=graph(self.nodes, self.edges))
 
     @cached_property
     def adjacency(self) -> csr_array:

@@ -8,6 +8,10 @@ from .datasets.synthetic import census as census
 from .datasets.uci import adult as adult
 from .datasets.uci import adult_schema as adult_schema
 from .encoding import Blocks as Blocks
+from .labels import Classes as Classes
+from .labels import Kind as Kind
+from .labels import Label as Label
+from .labels import Target as Target
 from .loading import load_shard as load_shard
 from .loading import split_tables as split_tables
 from .node_rows import NodeRows as NodeRows
@@ -22,7 +26,6 @@ from .readers import source as source
 from .row_blocks import FEATURE_STEP as FEATURE_STEP
 from .row_blocks import Block as Block
 from .row_blocks import StoredBlock as StoredBlock
-from .schema import Label as Label
 from .schema import Schema as Schema
 from .schema import Table as Table
 from .seals import Seal as Seal
@@ -30,6 +33,7 @@ from .shard import Shard as Shard
 from .shard import check_shards as check_shards
 from .shard import norms as norms
 from .shard import require_declared as require_declared
+from .shard import require_signs as require_signs
 from .sources import RawTable as RawTable
 from .sources import Source as Source
 from .survey import FeatureSums as FeatureSums

@@ -48,8 +48,8 @@ class CellTable:
         Which of them are missing; which of them, once rows are dropped, need the slow path.
     features
         R_c; None where it would be too large, and for labels.
-    signs
-        Of labels: -1 or +1.
+    y
+        Of labels: what stands for each.
     """
 
     name: str
@@ -57,7 +57,7 @@ class CellTable:
     absent: NDArray[np.bool_]
     bad: NDArray[np.bool_]
     features: Features | None = None
-    signs: Array = field(default_factory=lambda: np.zeros(0))
+    y: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def bytes(self) -> int:

@@ -29,6 +29,8 @@ class Numeric(Declared):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     low, high
         Public bounds; values outside are clipped to them.
     transform
@@ -41,6 +43,8 @@ class Numeric(Declared):
         them, and they sum to 1.
     signed
         u in [-1, 1] (default) or [0, 1].
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row, before anything is counted), or a value to put there. With
         ``drop`` neighbouring data differ in a row that *stays*: B_p counts what is left and is
@@ -168,7 +172,7 @@ class Numeric(Declared):
 
     def block(self, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Block:
         """Return the positions and values of these cells' features."""
-        v = _floats(self.name, cells, absent)
+        v = floats(self.name, cells, absent)
         if absent.any():
             v[absent] = float(self.missing)
         t = self._transformed(v)
@@ -215,12 +219,16 @@ class Categorical(Declared):
 
     Attributes
     ----------
+    name
+        Of the column in the file.
     values
         The public vocabulary, compared with :func:`~dynadp.data.values.match`: 1, 1.0, "1" and
         "1.0" are equal.
     other
         What an unlisted value becomes: ``zero`` (all-zero block), ``column`` (one more column) or
         ``refuse``.
+    weight
+        How much its features count beside those of other columns.
     missing
         ``refuse``, ``drop`` (the row), ``other``, or a listed value, written as ``{"value": ...}``.
     """
@@ -335,7 +343,7 @@ def onto_simplex(v: Array, full: bool) -> Array:
     return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0))
 
 
-def _floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
+def floats(name: str, cells: NDArray[Any], absent: NDArray[np.bool_]) -> Array:
     """Return the cells as fresh float64, absent ones as 0; refuse a cell that is no finite number,
     by its position alone.
     """

@@ -21,7 +21,13 @@ from dynadp.data.row_blocks import Block, CodedBlock, Features, Group, StoredBlo
 from dynadp.data.schema import Schema, counted_among
 from dynadp.data.shard import ROOM
 from dynadp.data.sources import Source
-from dynadp.data.streaming import CodedTable, DictionaryColumn, coded_batches, rows_at_once
+from dynadp.data.streaming import (
+    CodedColumn,
+    CodedTable,
+    DictionaryColumn,
+    coded_batches,
+    rows_at_once,
+)
 from dynadp.errors import CellError
 
 _WORKED = 32768  # rows in a block: what is computed for them stays in the processor's cache
@@ -86,7 +92,7 @@ class Blocks:
 
     def __init__(self, schema: Schema, given: Source, name: str, most: int | None = None) -> None:
         self.schema, self.given, self.name, self.most = schema, given, name, most
-        self._limited = schema.limited()
+        self._limited, self._signs = schema.limited(), schema.label.kind == "signs"
         memory, columns = given.memory or LEAST_MEMORY, len(schema.columns) + 1
         widths = [len(column.features) for column in schema.columns]
         numbers = sum(
@@ -120,7 +126,7 @@ class Blocks:
                 with counted_among(places):
                     self._limited.shard(table, self.name)  # accepts these cells, or says why not
                 coded = {n for n, v in part.kept.items() if isinstance(v, DictionaryColumn)}
-                yield StoredBlock(self._written(table, coded))
+                yield self._written(table, coded)
 
     def parts(self) -> Iterator[Part]:
         """Yield parts of some thousand rows."""
@@ -129,7 +135,7 @@ class Blocks:
         columns, start = self.schema.columns, 0
         numbers = [column.name for column in columns if isinstance(column, Numeric)]
         texts = [column.name for column in columns if isinstance(column, Categorical)]
-        texts.append(self.schema.label.name)
+        (numbers if self.schema.label.kind == "numbers" else texts).append(self.schema.label.name)
         left = None if self.most is None else RowsLeft(self.most)
         for batch in coded_batches(self.given, numbers, texts, self.size):
             count = _length(batch)
@@ -155,7 +161,7 @@ class Blocks:
             }
             yield part.start + stays[rows], table
 
-    def _written(self, kept: dict[str, NDArray[Any]], coded: set[str]) -> Array:
+    def _written(self, kept: dict[str, NDArray[Any]], coded: set[str]) -> StoredBlock:
         """Return signed, bounded rows, written down: to the last bit those of :meth:`_signed`, as
         it depends on other rows' cells which of the two makes them.
         """
@@ -178,7 +184,10 @@ class Blocks:
             rows[:, -1] = self.schema.intercept
         scale = self._scale(np.sqrt(squares))
         assert scale is not None  # the rows were accepted
-        return np.asarray(rows * (scale * self.schema.labels(kept))[:, None])
+        y = self.schema.labels(kept)
+        if self._signs:
+            return StoredBlock(np.asarray(rows * (scale * y)[:, None]), signs=y)
+        return StoredBlock(np.asarray(rows * scale[:, None]), y)
 
     def _staying(self, part: CodedTable) -> NDArray[np.bool_] | None:
         """Return which rows stay; None where all do."""
@@ -196,15 +205,24 @@ class Blocks:
 
     def _signed(self, part: CodedTable) -> CodedBlock | None:
         """Return signed, bounded rows; None where the slow path has to look at them."""
-        label, made = part[self.schema.label.name], self._encoded(part)
-        if made is None or not isinstance(label, DictionaryColumn):
+        y, made = self._answers(part[self.schema.label.name]), self._encoded(part)
+        scale = None if made is None else self._scale(np.sqrt(made[1]))
+        if made is None or y is None or scale is None:
             return None
-        known = self._table(self.schema.label.name, label)
-        scale = self._scale(np.sqrt(made[1]))
-        if scale is None or known.refuses(label):
-            return None
-        scale *= known.signs[label.codes]
+        if not self._signs:
+            return replace(made[0], scale=scale, answers=y)
+        scale *= y
         return replace(made[0], scale=scale)
+
+    def _answers(self, label: CodedColumn) -> Array | None:
+        """Return y; None where the slow path has to look at the cells."""
+        if isinstance(label, DictionaryColumn):
+            known = self._table(self.schema.label.name, label)
+            return None if known.refuses(label) else known.y[label.codes]
+        try:
+            return self.schema.label.read(label)
+        except CellError:
+            return None
 
     def _encoded(self, part: CodedTable) -> tuple[CodedBlock, Array] | None:
         """Return the features of rows that stay, not scaled, and their squared norms; None where
@@ -294,17 +312,17 @@ class Blocks:
         key = (name, *column.cells.tolist())
         found = self._kept.found.get(key)
         if found is None:
-            make = self._signs if name == self.schema.label.name else self._features
+            make = self._labels if name == self.schema.label.name else self._features
             found = make(name, column.cells)
             self._kept.add(key, found, found.bytes)
         self._last[name] = replace(found, cells=column.cells)
         return self._last[name]
 
-    def _signs(self, name: str, cells: NDArray[Any]) -> CellTable:
+    def _labels(self, name: str, cells: NDArray[Any]) -> CellTable:
         bad = refused(lambda some: self.schema.labels({name: some}), cells)
-        signs = np.zeros(len(cells))
-        signs[~bad] = self.schema.labels({name: cells[~bad]})
-        return CellTable(name, cells, bad, bad, signs=signs)
+        y = np.zeros(len(cells))
+        y[~bad] = self.schema.labels({name: cells[~bad]})
+        return CellTable(name, cells, bad, bad, y=y)
 
     def _features(self, name: str, cells: NDArray[Any]) -> CellTable:
         column, where = next(c for c in self.schema.columns if c.name == name), self._where[name]

@@ -5,16 +5,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from scipy.sparse import csr_array
 
 from dynadp._arrays import faster_storage
 from dynadp.data.encoding import Blocks
+from dynadp.data.labels import Kind
 from dynadp.data.loading import load_shard
 from dynadp.data.readers import source
 from dynadp.data.row_blocks import Block, StoredBlock
 from dynadp.data.schema import Schema
 from dynadp.data.seals import Seal
-from dynadp.data.shard import Shard, require_declared, require_rows
+from dynadp.data.shard import Shard, null_answers, require_declared, require_rows
 from dynadp.data.sources import Source
 from dynadp.data.survey import FeatureSums, Survey, count, survey
 from dynadp.errors import DataError, DeclarationError
@@ -196,6 +198,11 @@ class StreamedShard:
         """d, public, with the intercept."""
         return self.blocks.schema.dimension
 
+    @property
+    def kind(self) -> Kind:
+        """What y holds."""
+        return self.blocks.schema.label.kind
+
     @classmethod
     def of(
         cls, schema: Schema, data: Any, name: str = "node", *, rows: int | None = None
@@ -221,7 +228,9 @@ class StreamedShard:
         for low in range(0, self.null, self.blocks.chunk):
             count = min(self.blocks.chunk, self.null - low)
             found += count
-            yield StoredBlock(csr_array((count, self.dimension), dtype=float))
+            y = None if self.kind == "signs" else null_answers(self.kind, count)
+            empty = csr_array((count, self.dimension), dtype=float)
+            yield StoredBlock(empty, y, np.zeros(count))
         if found != self.rows:
             raise DataError(
                 f"node {self.name!r}: its file has not the rows any more that it had; begin anew"

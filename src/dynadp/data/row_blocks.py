@@ -33,11 +33,19 @@ def whole_features(features: Array) -> Array:
 
 
 class Block(Protocol):
-    """Some of a node's signed rows, in order: an n x d matrix A."""
+    """Some of a node's rows, in order: an n x d matrix A, signed where y is a sign."""
+
+    @property
+    def answers(self) -> Array | None:
+        """y of each row, where the rows are not multiplied by it."""
 
     @property
     def rows(self) -> int:
         """How many."""
+
+    @property
+    def signs(self) -> Array:
+        """y_i of each row that is multiplied by it; 0 of a null row."""
 
     def margins(self, F: Array) -> Array:
         """F A^T: K x n, for K x d vectors."""
@@ -58,8 +66,11 @@ class Block(Protocol):
 class StoredBlock:
     """Rows that are written down: where a column's features are too many to look up."""
 
-    def __init__(self, signed: Rows) -> None:
-        self.signed = signed
+    def __init__(
+        self, signed: Rows, answers: Array | None = None, signs: Array | None = None
+    ) -> None:
+        self.signed, self.answers = signed, answers
+        self.signs = np.zeros(signed.shape[0]) if signs is None else signs
 
     @property
     def rows(self) -> int:
@@ -80,7 +91,7 @@ class StoredBlock:
 
     def some(self, rows: slice) -> "StoredBlock":
         """Some of the rows."""
-        return StoredBlock(self.signed[rows])
+        return StoredBlock(self.signed[rows], _some(self.answers, rows), self.signs[rows])
 
     def dense(self) -> Array:
         """A^T."""
@@ -174,7 +185,7 @@ class CodedBlock:
     Attributes
     ----------
     scale
-        y_i s_i.
+        y_i s_i; s_i where y is no sign.
     numbers
         Features of the columns that hold numbers, m x n, less their centre.
     places
@@ -185,6 +196,8 @@ class CodedBlock:
         The constant last feature; 0 for none.
     dimension
         d.
+    answers
+        y_i, where it is no sign.
     """
 
     scale: Array = field(repr=False)
@@ -193,11 +206,17 @@ class CodedBlock:
     coded: Sequence[tuple[Group, NDArray[np.intp]]] = field(repr=False)
     intercept: float
     dimension: int
+    answers: Array | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:
         """How many."""
         return len(self.scale)
+
+    @property
+    def signs(self) -> Array:
+        """y_i: scales are above 0."""
+        return np.sign(self.scale)
 
     def margins(self, F: Array) -> Array:
         """F A^T."""
@@ -247,7 +266,13 @@ class CodedBlock:
     def some(self, rows: slice) -> "CodedBlock":
         """Some of the rows."""
         coded = [(group, codes[rows]) for group, codes in self.coded]
-        return replace(self, scale=self.scale[rows], numbers=self.numbers[:, rows], coded=coded)
+        return replace(
+            self,
+            scale=self.scale[rows],
+            numbers=self.numbers[:, rows],
+            coded=coded,
+            answers=_some(self.answers, rows),
+        )
 
     def dense(self) -> Array:
         """A^T."""
@@ -270,6 +295,10 @@ class CodedBlock:
         if self.intercept:
             out[:, -1] = self.intercept ** (2 if squared else 1) * S.sum(axis=1)
         return out
+
+
+def _some(answers: Array | None, rows: slice) -> Array | None:
+    return None if answers is None else answers[rows]
 
 
 def _whole(rows: Rows) -> Rows:

@@ -20,46 +20,17 @@ from pydantic import (
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows
+from dynadp._cards import card, table
 from dynadp._files import digest
 from dynadp.data.columns import Column, Declared
+from dynadp.data.labels import Answer, Label, Target
 from dynadp.data.people import first_rows, person_codes
 from dynadp.data.row_blocks import whole_features
 from dynadp.data.shard import Shard, first_of, require_declared
-from dynadp.data.values import Value, absent, ambiguous, signs, to_array
-from dynadp.errors import CellError, DataError
+from dynadp.data.values import absent, to_array
+from dynadp.errors import CellError, DataError, DeclarationError
 
 Table = Mapping[str, ArrayLike]
-
-
-class Label(Declared):
-    """The label column and its two values, compared with :func:`~dynadp.data.values.match`: 1, 1.0
-    and "1" are equal.
-    """
-
-    name: str
-    negative: Value
-    positive: Value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _values_are_declared(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and (
-            given.get("negative") is None or given.get("positive") is None
-        ):
-            raise ValueError(
-                f"label column {given.get('name')!r}: declare both values (negative and positive); "
-                "reading them off the rows would show whether both occur"
-            )
-        return given
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Label":
-        if ambiguous((self.negative, self.positive)):
-            raise ValueError(
-                f"label column {self.name!r}: a cell could be both {self.negative!r} and "
-                f"{self.positive!r}"
-            )
-        return self
 
 
 class Schema(Declared):
@@ -70,7 +41,8 @@ class Schema(Declared):
     columns
         How each raw column becomes features; together they are phi.
     label
-        The label column and its two values.
+        The label column and its two values, or more; or a column of numbers with public bounds
+        (:class:`~dynadp.data.labels.Target`), which files declare as ``target``.
     norm
         Public row-norm bound: rows are divided by it before they are clipped.
     intercept
@@ -103,7 +75,7 @@ class Schema(Declared):
     """
 
     columns: tuple[Column, ...]
-    label: Label
+    label: Answer
     norm: Annotated[float, Field(gt=0)] = 1.0
     intercept: Annotated[float, Field(ge=0)] = 1.0
     scaling: Literal["clip", "unit", "none"] = "clip"
@@ -143,14 +115,47 @@ class Schema(Declared):
             )
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _target_in_place_of_label(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or "target" not in given:
+            return given
+        if "label" in given:
+            raise ValueError(
+                "label and target are both declared; a model answers one of them: leave out the "
+                "other"
+            )
+        target = given["target"]
+        if isinstance(target, Mapping):
+            target = {"low": None, "high": None, **target}
+        return {**{name: v for name, v in given.items() if name != "target"}, "label": target}
+
     @model_serializer(mode="wrap")
     def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what says nothing, so that schemas from before keep their digests."""
         told: dict[str, Any] = dump(self)
+        if isinstance(self.label, Target):
+            told["target"] = told.pop("label")
         for name in ("person", "rows_per_person", "silos_per_person", "adjacency"):
             if getattr(self, name) == type(self).model_fields[name].default:
                 told.pop(name, None)
         return told
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        rows = []
+        for column in self.columns:
+            said = column.model_dump(exclude={"kind", "name"}, exclude_defaults=True)
+            words = ", ".join(f"{name} {_short(value)}" for name, value in said.items())
+            rows.append((column.name, column.kind, words, len(column.features)))
+        facts = {
+            "answer": self.label.name,
+            "columns with the intercept": self.dimension,
+            "longest row": f"{self.norm:g}",
+            "whose rows": self.person,
+        }
+        names = ("column", "kind", "declared", "features")
+        return card("Public declarations", facts, picture=table(names, rows))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -284,9 +289,18 @@ class Schema(Declared):
         return keep
 
     def labels(self, table: Table) -> Array:
-        """Return y: -1 or +1 for each row."""
-        label = self.label
-        return signs(_cells(table, label.name), label.negative, label.positive, label.name)
+        """Return y of each row: -1 or +1, the number of its class from 0, or t of the target."""
+        return self.label.read(_cells(table, self.label.name))
+
+    def require_two_values(self, what: str) -> Label:
+        """Return the label; refuse one that has not two values, for ``what`` separates two."""
+        if not isinstance(self.label, Label):
+            has = "several values" if self.label.kind == "classes" else "numbers"
+            raise DeclarationError(
+                f"the label {self.label.name!r} has {has}, and {what} separates two values; "
+                "declare a label with negative and positive"
+            )
+        return self.label
 
     def shard(self, table: Table, name: str = "node", rows: int | None = None) -> Shard:
         """Drop, limit, bound and validate one node's rows.
@@ -308,12 +322,18 @@ class Schema(Declared):
             )
         kept = columns if keep.all() else {column: cells[keep] for column, cells in columns.items()}
         if null and not keep.any():
-            return Shard.null(null, self.dimension, name)
+            return Shard.null(null, self.dimension, name, self.label.kind)
         people = None
         if self.person is not None:
             people = person_codes(_cells(table, self.person)[keep], self.missing_values)
         with counted_among(np.flatnonzero(keep)):
-            held = Shard.of(self.rows(kept), self.labels(kept), name=name, rows=rows, people=people)
+            held = Shard.of(
+                *(self.rows(kept), self.labels(kept)),
+                name=name,
+                classes=self.label.codes,
+                rows=rows,
+                people=people,
+            )
         return held.filled(null) if null else held
 
     def _read(self, table: Table) -> dict[str, NDArray[Any]]:
@@ -339,6 +359,14 @@ class Schema(Declared):
     def absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which cells are missing: None, NaN, or a text that is declared to mean it."""
         return absent(cells, self.missing_values)
+
+
+def _short(value: Any) -> str:
+    """A declaration for a card: of a long list its beginning."""
+    if isinstance(value, list | tuple):
+        shown = ", ".join(map(str, value[:4]))
+        return shown if len(value) <= 4 else f"{shown}, ... ({len(value)})"
+    return str(value)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from dynadp._arrays import Array, Rows
-from dynadp.data.values import Value, signs, to_array
+from dynadp.data.labels import Kind
+from dynadp.data.values import Value, places, signs, to_array
 from dynadp.errors import CellError, DataError, DeclarationError
 
 # A row this far above norm 1 is taken for rounding and scaled down; one further above is refused.
@@ -18,27 +19,35 @@ ROOM = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """One node's B_p bounded rows: finite, ||x|| <= 1 with the intercept, y in {-1, +1}; made by
+    """One node's B_p bounded rows: finite, ||x|| <= 1 with the intercept; made by
     :meth:`~dynadp.data.shard.Shard.of`.
 
     Attributes
     ----------
     signed
-        The rows y_i x_i, dense or CSR. The local problem needs nothing else, and x_i = y_i (y_i
-        x_i) exactly.
+        The rows y_i x_i, dense or CSR, where y is a sign: the local problem needs nothing else,
+        and x_i = y_i (y_i x_i) exactly. Otherwise x_i itself.
     y
-        Labels.
+        -1 or +1, the number of the row's class from 0, or a number in [-1, 1].
     name
         The node's name, for messages.
     people
         Where it is known whose rows they are: a number for each, the same for all rows of a person;
         -1 for null rows.
+    kind
+        What y holds: ``signs``, ``classes`` or ``numbers``.
     """
 
     signed: Rows = field(repr=False)
     y: Array = field(repr=False)
     name: str = "node"
     people: NDArray[np.int64] | None = field(default=None, repr=False)
+    kind: Kind = "signs"
+
+    @property
+    def answers(self) -> Array | None:
+        """y, where the rows are not multiplied by it; None where they are."""
+        return None if self.kind == "signs" else self.y
 
     @property
     def rows(self) -> int:
@@ -57,7 +66,7 @@ class Shard:
         y: ArrayLike,
         *,
         name: str = "node",
-        classes: tuple[Value, Value] = (-1, 1),
+        classes: Sequence[Value] | None = (-1, 1),
         rows: int | None = None,
         people: ArrayLike | None = None,
     ) -> "Shard":
@@ -70,12 +79,12 @@ class Shard:
             included. Rows within 1e-9 above 1 are taken for rounding and scaled down, each by
             itself.
         y
-            Labels, one of ``classes`` each.
+            Labels, one of ``classes`` each; or numbers in [-1, 1].
         name
             The node's name, for messages.
         classes
-            The two declared label values, negative first. A node may hold only one of them: an
-            error about it would be a release.
+            The two declared label values, negative first, or three and more; None for numbers. A
+            node may hold only one of them: an error about it would be a release.
         rows
             The public B_p, where it was declared; a different count is refused.
         people
@@ -102,7 +111,8 @@ class Shard:
                 f"node {name!r}: {count} rows but labels of shape {labels.shape}; expected one "
                 f"label a row"
             )
-        scale = signs(labels, *classes, f"label of node {name}")
+        kind, y = _answers(labels, classes, f"label of node {name}")
+        scale = y.copy() if kind == "signs" else np.ones(count)
         sizes = norms(matrix)
         worst = int(np.argmax(sizes))
         if sizes[worst] > 1 + ROOM:
@@ -114,19 +124,18 @@ class Shard:
             )
         # A computed norm is off by at most (d + 2) units of rounding: leave that much room below 1.
         room = (dimension + 8) * 2.0**-52
-        y = scale.copy()
         scale *= np.where(sizes > 1 - room, (1 - 2 * room) / np.maximum(sizes, 0.5), 1.0)
         if isinstance(matrix, csr_array):
             matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
         else:
             matrix *= scale[:, None]
-        return cls.frozen(matrix, y, name, _numbers(people, count, name))
+        return cls.frozen(matrix, y, name, _numbers(people, count, name), kind)
 
     @classmethod
-    def null(cls, rows: int, dimension: int, name: str = "node") -> "Shard":
+    def null(cls, rows: int, dimension: int, name: str = "node", kind: Kind = "signs") -> "Shard":
         """Return null rows alone: what a node without rows has where their number stays secret."""
         empty = csr_array((0, dimension), dtype=float)
-        return cls(empty, np.empty(0), name, np.empty(0, np.int64)).filled(rows)
+        return cls(empty, np.empty(0), name, np.empty(0, np.int64), kind).filled(rows)
 
     def filled(self, rows: int) -> "Shard":
         """Return the shard with null rows at its end, x = 0, so that it has as many as declared.
@@ -151,22 +160,30 @@ class Shard:
         people = self.people
         if people is not None:
             people = np.concatenate([people, np.full(more, -1)])
-        return self.frozen(signed, np.concatenate([self.y, np.ones(more)]), self.name, people)
+        y = np.concatenate([self.y, null_answers(self.kind, more)])
+        return self.frozen(signed, y, self.name, people, self.kind)
 
     @classmethod
     def frozen(
-        cls, signed: Rows, y: Array, name: str, people: NDArray[np.int64] | None = None
+        cls,
+        signed: Rows,
+        y: Array,
+        name: str,
+        people: NDArray[np.int64] | None = None,
+        kind: Kind = "signs",
     ) -> "Shard":
         """Return the shard of rows that were validated before; its arrays become read-only."""
         sparse = isinstance(signed, csr_array)
         arrays = [signed.data, signed.indices, signed.indptr] if sparse else [signed]
         for array in (*arrays, y):
             array.setflags(write=False)
-        return cls(signed, y, name, people)
+        return cls(signed, y, name, people, kind)
 
 
 class Held(Protocol):
-    """Rows of one node, in memory or streamed: their public dimension, and the node's name."""
+    """Rows of one node, in memory or streamed: their public dimension, the node's name, and what
+    is answered.
+    """
 
     @property
     def dimension(self) -> int:
@@ -175,6 +192,27 @@ class Held(Protocol):
     @property
     def name(self) -> str:
         """The node's name."""
+
+    @property
+    def kind(self) -> Kind:
+        """What y holds."""
+
+
+def null_answers(kind: Kind, rows: int) -> Array:
+    """Return y of null rows, which no sum depends on: 1, or 0 where y is no sign."""
+    return np.full(rows, 1.0 if kind == "signs" else 0.0)
+
+
+def require_signs(shards: Sequence[Held], what: str) -> None:
+    """Refuse rows whose answer is not one of two values, for ``what`` separates two."""
+    for shard in shards:
+        if shard.kind != "signs":
+            many = "several classes" if shard.kind == "classes" else "a number to predict"
+            raise DeclarationError(
+                f"node {shard.name!r}: its rows have {many}, and {what} separates two classes; "
+                "declare a label with negative and positive, or choose algorithm 'sum' (mechanism "
+                "sum or sealed)"
+            )
 
 
 def check_shards(shards: Sequence[Held], nodes: tuple[str, ...]) -> int:
@@ -256,6 +294,22 @@ def _numbers(people: ArrayLike | None, count: int, name: str) -> NDArray[np.int6
     if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
         raise DataError(f"node {name!r}: people must be one whole number for each of its rows")
     return numbers.astype(np.int64)
+
+
+def _answers(
+    labels: NDArray[Any], classes: Sequence[Value] | None, name: str
+) -> tuple[Kind, Array]:
+    """Return what y holds, and y."""
+    if classes is not None and len(classes) == 2:
+        return "signs", signs(labels, classes[0], classes[1], name)
+    if classes is not None:
+        return "classes", places(labels, classes, name)
+    numbers = to_array(labels, dtype=float)
+    wrong = None if numbers is None else ~(np.abs(numbers) <= 1)
+    if numbers is None or wrong is None or wrong.any():
+        row = 0 if wrong is None else int(np.argmax(wrong))
+        raise CellError(name, row, "the target is no number in [-1, 1]; scale it by public bounds")
+    return "numbers", np.array(numbers)
 
 
 def _require_finite(matrix: Rows, name: str) -> None:

@@ -139,6 +139,15 @@ def signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> 
     return np.where(places == 1, 1.0, -1.0)
 
 
+def places(labels: NDArray[Any], classes: Sequence[Value], name: str) -> Array:
+    """Return the number of each label among the declared classes, from 0; refuse others."""
+    found = match(labels, classes)
+    if (found < 0).any():
+        reason = f"the label is none of the {len(classes)} declared classes"
+        raise CellError(name, int(np.argmin(found)), reason)
+    return found.astype(float)
+
+
 def to_array(values: Any, dtype: Any = None) -> NDArray[Any] | None:
     """Return the values as an array, or None where they do not form one.
 

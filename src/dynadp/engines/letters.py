@@ -40,7 +40,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 VERSION, NOTED = 1, 2  # without and with a note
 _NOTE = struct.Struct("<I")
 _HEAD = struct.Struct("<4sBB32s32sIIB")
-_MAGIC, _SIGNATURE = b"DYDP", 64
+MAGIC, _SIGNATURE = b"DYDP", 64
 
 
 class Signer(Protocol):
@@ -94,7 +94,7 @@ class Letter:
         lengths = len(self.body), len(name)
         version = NOTED if self.note else VERSION
         head = _HEAD.pack(
-            _MAGIC, version, KINDS.index(self.kind), self.run, self.config, self.round, *lengths
+            MAGIC, version, KINDS.index(self.kind), self.run, self.config, self.round, *lengths
         )
         note = _NOTE.pack(len(self.note)) + self.note if self.note else b""
         signed = head + name + note + self.body
@@ -113,7 +113,7 @@ def verify(data: bytes, keys: Mapping[str, Verifier]) -> Letter:
     if len(data) < _HEAD.size + _SIGNATURE:
         raise Rejected("malformed: too short")
     magic, version, kind, run, config, round_, body_length, name_length = _HEAD.unpack_from(data)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise Rejected("malformed: not a message of dynadp")
     if version not in (VERSION, NOTED):
         raise Rejected(

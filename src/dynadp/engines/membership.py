@@ -225,8 +225,8 @@ class Membership:
                     yield want
                     continue
                 useless = frozenset(want.authors) - {*inbox.missing(*want[:3])}
-            except NodeLost:
-                useless = frozenset(want.authors)
+            except NodeLost as lost:  # not of all of them, where somebody was revoked
+                useless = frozenset(lost.away or want.authors)
             self._worried = True
             # who is silent, or sent what is of no use; a letter may have come meanwhile
             still = self._lacking(kind, entry) if without else self._unsigned(entry, target)

@@ -66,7 +66,14 @@ from dynadp.engines.membership import Membership, Overtaken
 from dynadp.engines.notes import NoteRules
 from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
-from dynadp.mechanisms import Draws, centre_of, centred, centring_grid, private_centre
+from dynadp.mechanisms import (
+    Draws,
+    NoisyHistogram,
+    centre_of,
+    centred,
+    centring_grid,
+    private_centre,
+)
 from dynadp.planning import Plan
 from dynadp.problem import integer_rows_of, local_problem, public_storage
 
@@ -217,11 +224,14 @@ class NodeResult:
         The model, d numbers.
     members
         The nodes whose messages it is made of; empty for all.
+    histogram
+        What the last round released of its scores; None without such a round.
     """
 
     schema: Schema = field(repr=False)
     vector: Array = field(repr=False)
     members: tuple[str, ...] = ()
+    histogram: NoisyHistogram | None = field(default=None, repr=False)
 
 
 def node_rounds(
@@ -280,7 +290,9 @@ def node_rounds(
             members = members_of(plan, run.absence, letters, journal, masks)
             given = draws, on_round, storage, exchange, masks, members
             try:
-                schema, vector, left = yield from _learnt(run, prepared, letters, journal, *given)
+                schema, vector, left, histogram = yield from _learnt(
+                    run, prepared, letters, journal, *given
+                )
                 break
             except Overtaken:
                 if masks:
@@ -290,7 +302,7 @@ def node_rounds(
         left = members.summed
     journal.close("finished")
     checkpoint("closed")
-    return NodeResult(schema, np.asarray(vector), left)
+    return NodeResult(schema, np.asarray(vector), left, histogram)
 
 
 def _learnt(
@@ -304,9 +316,9 @@ def _learnt(
     exchange: NodeExchange | None,
     masks: Masks | None,
     members: Membership | None,
-) -> Generator[Awaiting, None, tuple[Schema, Array, tuple[str, ...]]]:
-    """All rounds: returns the schema with its centre, the model, and whose messages it is made of,
-    nobody for all.
+) -> Generator[Awaiting, None, tuple[Schema, Array, tuple[str, ...], NoisyHistogram | None]]:
+    """All rounds: returns the schema with its centre, the model, whose messages it is made of,
+    nobody for all, and the histogram of its scores, where one was released.
     """
     plan, p, checkpoint = run.plan, run.index, letters.checkpoint
     if masks:
@@ -327,7 +339,7 @@ def _learnt(
         least = 2 if run.absence.least is None else run.absence.least
         book = EdgeBook(run.topology, run.me, plan.rounds, least, letters, journal)
         vector, left = yield from admm_going_on(book, rounds, plan.output, on_round)
-        return schema, vector, left
+        return schema, vector, left, None
     learn = exchange or _exchange(run, letters, rounds, members)
     while not rounds.over:
         V = yield from _released(rounds, members, again=False)
@@ -354,7 +366,7 @@ def _learnt(
     else:
         means = yield from letters.swap("mean", plan.rounds, own, run.topology.nodes)
         vector = np.array(list(means.values())).mean(axis=0)
-    return schema, vector, ()
+    return schema, vector, (), rounds.histogram() if isinstance(rounds, SumRounds) else None
 
 
 def _released(
@@ -486,7 +498,13 @@ def _admm_rounds(
     p, s = run.index, run.plan.settings
     releases = run.plan.release_plan.some(slice(p, p + 1))
     problem = local_problem(
-        [held], s.loss, s.regularizer, releases.public.C, s.rho, storage=storage
+        [held],
+        s.loss,
+        s.regularizer,
+        releases.public.C,
+        s.rho,
+        storage=storage,
+        class_weights=s.class_weights,
     )
     V, bound = np.zeros((1, 1, problem.dimension)), releases.public.gamma
     degrees = run.topology.degrees[p : p + 1]
@@ -511,7 +529,14 @@ def _sum_rounds(
         p = whole.nodes.index(run.me)
         releases = whole.some(slice(p, p + 1))
         made = releases.resolution, plan.settings.loss
-        rows = integer_rows_of([held], *made, storage=storage, weighed=releases.weighed)
+        rows = integer_rows_of(
+            [held],
+            *made,
+            storage=storage,
+            weighed=releases.weighed,
+            class_weights=plan.settings.class_weights,
+        )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint, masks=masks)
-    return SumRounds(releaser, whole.noises, plan.steps, start, plan.rows, 1)
+    weight = plan.settings.row_weight
+    return SumRounds(releaser, whole.noises, plan.steps, start, plan.rows, 1, weight)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from dynadp import _require
 from dynadp._arrays import Array, host, to_device
+from dynadp._cards import card, curve
 from dynadp.consensus import (
     MORE,
     Acceleration,
@@ -39,12 +40,12 @@ from dynadp.consensus import (
     draw_secret,
     require_own_messages,
 )
-from dynadp.data import Shard, StreamedShard, check_shards
+from dynadp.data import Shard, StreamedShard, check_shards, require_signs
 from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.engines.simulated_absence import AbsentSums
 from dynadp.errors import DeclarationError, SumSpoiled
-from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
+from dynadp.mechanisms import Draws, NoisyHistogram, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
 from dynadp.privacy import Event
 from dynadp.problem import (
@@ -88,6 +89,8 @@ class Run:
         Whether a stopping rule ended the run, rather than the number of rounds.
     absences
         Who took part in each round, where nodes stayed away; otherwise None.
+    histograms
+        What the last round released of each replica's scores; empty without such a round.
     """
 
     V: Array = field(repr=False)
@@ -101,6 +104,20 @@ class Run:
     certificate: Certificate | None = field(repr=False)
     stopped: bool
     absences: AwaySums | None = field(default=None, repr=False)
+    histograms: tuple[NoisyHistogram, ...] = field(default=(), repr=False)
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        facts = {
+            "nodes": len(self.topology),
+            "rounds": len(self.rounds),
+            "replicas": self.V.shape[1],
+            "columns": self.V.shape[2],
+            "noise": "from a seed: protects nobody" if self.seeded else "from the system",
+        }
+        moved = [float(np.median(entry.change)) for entry in self.rounds]
+        words = "How far messages changed from round to round (median)"
+        return card("Run", facts, picture=curve(moved, words))
 
     def models(self, output: Output = "network") -> Array:
         """What each node takes home, P x K x d, from released vectors only: free post-processing.
@@ -311,7 +328,16 @@ def simulate(
         certificate=rounds.certificate,
         stopped=rounds.stopped,
         absences=absences,
+        histograms=histograms_of(rounds, replicas),
     )
+
+
+def histograms_of(rounds: Rounds | SumRounds, replicas: int = 1) -> tuple[NoisyHistogram, ...]:
+    """Return what the last round released of each replica's scores; empty without such a round."""
+    if not isinstance(rounds, SumRounds):
+        return ()
+    found = (rounds.histogram(k) for k in range(replicas))
+    return tuple(one for one in found if one is not None)
 
 
 def _exchanged(rounds: Rounds | SumRounds, exchange: Exchange) -> tuple[Array, Array]:
@@ -394,15 +420,32 @@ class _Setup:
         made = releases.resolution, plan.settings.loss
         rows: IntegerRows | StreamedIntegerRows
         if self.device == "cpu":
-            how = {"replicas": self.replicas, "storage": self.storage}
-            rows = integer_rows_of(held, *made, weighed=releases.weighed, **how)  # type: ignore[arg-type]
+            rows = integer_rows_of(
+                held,
+                *made,
+                replicas=self.replicas,
+                storage=self.storage,
+                weighed=releases.weighed,
+                class_weights=plan.settings.class_weights,
+            )
         else:
             blocks = [to_device(_dense(shard), self.device) for shard in held]
             whose = people_of(held) if releases.weighed else None
-            rows = IntegerRows(blocks, *made, replicas=self.replicas, storage="dense", people=whose)
+            rows = IntegerRows(
+                blocks,
+                *made,
+                replicas=self.replicas,
+                storage="dense",
+                people=whose,
+                labels=[shard.y for shard in held if isinstance(shard, Shard)],
+                class_weights=plan.settings.class_weights,
+            )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, masks=masks)
-        return SumRounds(releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards))
+        weight = plan.settings.row_weight
+        return SumRounds(
+            releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards), weight
+        )
 
     def admm_rounds(
         self,
@@ -426,11 +469,23 @@ class _Setup:
         constants = t.loss, t.regularizer, t.C, t.rho
         if device == "cpu":
             problem = local_problem(
-                self.shards, *constants, replicas=replicas, storage=self.storage
+                self.shards,
+                *constants,
+                replicas=replicas,
+                storage=self.storage,
+                class_weights=plan.settings.class_weights,
             )
         else:
+            require_signs(self.shards, "algorithm 'admm'")
             blocks = [to_device(_dense(s), device) for s in self.shards]
-            problem = StackedProblem(blocks, *constants, replicas=replicas, storage="dense")
+            problem = StackedProblem(
+                blocks,
+                *constants,
+                replicas=replicas,
+                storage="dense",
+                labels=[s.y for s in self.shards if isinstance(s, Shard)],
+                class_weights=plan.settings.class_weights,
+            )
         alpha = plan.table(replicas)
         given_plan = problem, topology, penalties, plan.mechanism, alpha, V, gamma
         releases = ReleasePlan.plan(*given_plan, unit=plan.unit)

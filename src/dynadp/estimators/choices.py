@@ -1,8 +1,9 @@
 """What the parameters of an estimator ask for: whose total, by which mechanism, in which plan."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,19 @@ from dynadp import _require
 from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection, Sealed, mechanism_for, mechanism_names
-from dynadp.planning import Constants, Plan, SumConstants, plan, schedule_from, unit_of
+from dynadp.planning import (
+    Constants,
+    Plan,
+    SumConstants,
+    class_weights_of,
+    plan,
+    schedule_from,
+    unit_of,
+    with_histogram,
+)
 from dynadp.privacy import Unit, check_delta
-from dynadp.problem import Loss, SquaredL2
-from dynadp.runs import declared_rows
+from dynadp.problem import EVEN, ClassWeights, Loss, SquaredL2
+from dynadp.runs import BALANCED, Calibration, Costs, Threshold, declared_rows, threshold_at
 
 _PLANNED = {
     "C": 1.0,
@@ -134,9 +144,76 @@ class Choices:
             _require.whole("rounds", given.rounds)
         if given.data_norm is not None:
             _require.positive("data_norm", given.data_norm, ", a public bound on ||x||")
+        if given.calibration and not self.may_calibrate:
+            raise DeclarationError(
+                "calibration is True, and it is a release of sums: give mechanism='sum' or "
+                "'sealed', or 'auto' with epsilon, or leave it out"
+            )
+        if given.threshold is not None and given.cost is not None:
+            raise DeclarationError("give threshold or cost, from which one follows, not both")
+        self.wanted  # noqa: B018 (refused here, before anything is spent)
+
+    @property
+    def may_calibrate(self) -> bool:
+        """Whether sums may release a histogram of scores, as far as parameters tell."""
+        given = self.given
+        if given.calibration is False or given.mechanism is None or self.algorithm != "sum":
+            return False
+        return bool(given.calibration) or given.epsilon is not None
+
+    @property
+    def wanted(self) -> Threshold | None:
+        """The threshold that is asked for, or what it is made of."""
+        given = self.given
+        if given.cost is None:
+            if isinstance(given.threshold, str) and given.threshold != BALANCED:
+                raise DeclarationError(
+                    f"threshold is {given.threshold!r}; expected a score or 'balanced'"
+                )
+            return None if given.threshold is None else given.threshold
+        try:
+            false_positive, false_negative = given.cost
+        except (TypeError, ValueError):
+            raise DeclarationError(
+                f"cost is {given.cost!r}; expected two numbers above 0: that of a false positive "
+                "and that of a false negative"
+            ) from None
+        return Costs(false_positive, false_negative)
+
+    @property
+    def by_cost(self) -> bool:
+        """Whether the threshold is made of probabilities."""
+        return self.wanted is not None and not isinstance(self.wanted, int | float)
+
+    def threshold(self, loss: Loss, calibration: Calibration | None) -> float:
+        """Return the threshold of a fit's scores; 0 where noise drowned what it is made of."""
+        if not self.by_cost:
+            return 0.0 if self.wanted is None else float(self.wanted)  # type: ignore[arg-type]
+        if calibration is None and loss.name == "logistic" and not getattr(loss, "margin", 1.0):
+            calibration = Calibration(1.0, 0.0, "a logistic loss without margin", self.positives)
+        if calibration is None:
+            warnings.warn(
+                "the threshold by cost is left at 0: nothing tells how scores become "
+                "probabilities; fit with calibration=True and two classes, more rows or a larger "
+                "epsilon",
+                UserWarning,
+                stacklevel=4,
+            )
+            return 0.0
+        return threshold_at(calibration, self.wanted or 0.0)
+
+    @property
+    def positives(self) -> float | None:
+        """The declared share of the second class."""
+        return None if self.given.positives is None else float(self.given.positives)
 
     def plan(
-        self, counts: NDArray[np.intp], topology: Topology, width: int, problems: int
+        self,
+        counts: NDArray[np.intp],
+        topology: Topology,
+        width: int,
+        problems: int,
+        classes: Sequence[Any],
     ) -> Plan | None:
         """Return the plan of a fit with a total; None where each release's loss is given."""
         if self.given.epsilon is None:
@@ -151,7 +228,8 @@ class Choices:
         if not sums:
             given.pop("moment_rounds", None)
         constants = SumConstants(**given) if sums else Constants(**given)
-        return plan(
+        planned = partial(
+            plan,
             counts.tolist(),
             topology,
             width,
@@ -164,7 +242,47 @@ class Choices:
             constants=constants,
             problems=problems,
             unit=self.unit,
+            class_weights=self._class_weights(classes),
+            positives=self.positives,
         )
+        if self._calibrates(problems):
+            made = planned(calibration=True)
+            if self.given.calibration or self._stands_out(made):
+                return made
+        return planned()
+
+    def _stands_out(self, made: Plan) -> bool:
+        """Whether rows of a label may stand out from a histogram's noise: a quarter of all rows, or
+        the declared share of either label.
+        """
+        share = 0.25 if self.positives is None else min(self.positives, 1 - self.positives)
+        return made.rows * share > made.least_histogram
+
+    def _class_weights(self, classes: Sequence[Any]) -> ClassWeights:
+        """Of two classes; several have their own in each problem (:meth:`weights`)."""
+        if len(classes) > 2:
+            return EVEN
+        return class_weights_of(self.given.class_weight, classes, self.positives)
+
+    def weights(self, classes: Sequence[Any]) -> tuple[float, ...]:
+        """What rows of each of several classes weigh; empty for two, and where all weigh alike."""
+        given = self.given.class_weight
+        if given is None or len(classes) == 2:
+            return ()
+        if not isinstance(given, Mapping) or {str(key) for key in given} != set(map(str, classes)):
+            raise DeclarationError(
+                f"class_weight is {given!r}; expected a number for each of {len(classes)} classes"
+            )
+        by_text = {str(key): float(weight) for key, weight in given.items()}
+        return tuple(by_text[str(one)] for one in classes)
+
+    def _calibrates(self, problems: int) -> bool:
+        if problems > 1 and self.given.calibration:
+            raise DeclarationError(
+                f"calibration is True, and {problems} classes are {problems} problems; it is for "
+                "two classes: leave it out"
+            )
+        return problems == 1 and self.may_calibrate
 
     def declared_counts(self, nodes: Sequence[str]) -> NDArray[np.intp]:
         """The number of rows that each node declared."""
@@ -187,7 +305,7 @@ class Choices:
             described["margin"] = self.given.margin
         return Loss.from_description(described)
 
-    def part(self, whole: Plan | None, problems: int) -> Plan:
+    def part(self, whole: Plan | None, problems: int, classes: Sequence[Any]) -> Plan:
         """Return what each problem of a plan does, or what its parameters say without one."""
         if whole is not None:
             settings = replace(whole.settings, regularizer=self.given.regularizer or SquaredL2())
@@ -201,10 +319,17 @@ class Choices:
             rho=self.given.rho,
             eta=self.given.eta,
             rounds=self.given.rounds or 1000,
-            mechanism=self.mechanism,
+            class_weights=self._class_weights(classes),
+            positives=self.positives,
+            mechanism=self._with_histogram(problems),
             schedule=None if by_round is None else schedule_from(by_round),
             unit=None if by_round is None else self.unit,
         )
+
+    def _with_histogram(self, problems: int) -> Mechanism | None:
+        if self.mechanism is None or not self._calibrates(problems):
+            return self.mechanism
+        return with_histogram(self.mechanism)
 
     @cached_property
     def mechanism(self) -> Mechanism | None:

@@ -43,7 +43,7 @@ from dynadp.mechanisms import Mechanism
 from dynadp.planning import Constants, start_of
 from dynadp.privacy import ADD_REMOVE, Event, Unit, worst_node
 from dynadp.problem import Logistic, Loss, Weights
-from dynadp.runs import centring_round, load_model, open_ledgers
+from dynadp.runs import calibration_of, centring_round, load_model, open_ledgers
 
 _NO_WEIGHTS = (
     "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can "
@@ -56,17 +56,35 @@ _NO_PROBABILITIES = (
     "predict_proba: scores of this loss are no log-odds, because it has a margin or is not "
     "logistic, so there are no "
     "probabilities; use decision_function to rank rows and predict for labels, or fit with "
-    "loss='logistic', margin=0.0"
+    "calibration=True (two classes and sums) or with loss='logistic', margin=0.0"
+)
+_DROWNED = (
+    "predict_proba: noise drowns the rows of a label in the histogram of scores that was released "
+    "for probabilities, so there are none; use decision_function, or fit with more rows or a "
+    "larger epsilon"
 )
 
 
 def _has_probabilities(estimator: "NetworkClassifier") -> bool:
+    if (words := _without_probabilities(estimator)) is not None:
+        raise AttributeError(words)
+    return True
+
+
+def _without_probabilities(estimator: "NetworkClassifier") -> str | None:
+    """Why there is no predict_proba; None where there is one, or will be after a fit."""
     loss, margin = estimator.loss, estimator.margin
     if margin is None and estimator.epsilon is not None:
         margin = Constants().margin
     if not loss.margin if isinstance(loss, Logistic) else loss == "logistic" and not margin:
-        return True
-    raise AttributeError(_NO_PROBABILITIES)
+        return None
+    if vars(estimator).get("calibration_") is not None:
+        return None
+    if vars(estimator).get("histogram_") is not None:
+        return _DROWNED
+    if "classes_" in vars(estimator) or not estimator.calibration:
+        return _NO_PROBABILITIES
+    return None
 
 
 class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -148,6 +166,21 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         secret; a schema says so itself. ``rows`` then declares a public number for each node, or
         one for all, which is at least as large: null rows fill up what is missing, and rows beyond
         are left out. :meth:`fit` needs ``nodes``, and a topology that names them, or one node.
+    calibration
+        Whether sums release a histogram of the model's scores by label in a round of their own,
+        within the total: ``predict_proba`` and thresholds by cost follow from it. It costs a tenth
+        of the budget. By default they do where the planner makes the plan, there are two classes,
+        and rows are so many that they stand out from the histogram's noise (a quarter of them, or
+        the declared share of either class); ``predict_proba`` is there after such a fit. True asks
+        for it whatever the rows, False leaves it out.
+    class_weight, positives
+        What rows of each class weigh, a number for each value of ``classes_``, or ``balanced`` for
+        two, which needs ``positives``: the declared share of ``classes_[1]``, known without these
+        rows. Of several classes the rest of each problem weighs as its classes do on average.
+    threshold, cost
+        ``predict`` answers with ``classes_[1]`` above this score; ``balanced`` for the largest
+        balanced accuracy; or ``cost``, what wrong answers cost as (false positive, false negative),
+        from which the threshold follows by probabilities. By default 0.
     start
         Public V(0) in the units of ``coef_``, the intercept last; one for all problems or one for
         each.
@@ -171,6 +204,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mechanism, classes, bounds.
     plan_
         The planner's choices and reasons for all problems together; None without epsilon.
+    calibration_, histogram_
+        How scores become probabilities, and the released histogram that it follows from; None
+        without.
+    threshold_
+        Of two classes, the second is answered above this score.
     n_iter_
         Rounds of the longest problem.
     topology_
@@ -221,6 +259,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         silos_per_person: int = 1,
         adjacency: str = "replace",
         rows: int | Mapping[str, int] | None = None,
+        calibration: bool | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        positives: float | None = None,
+        threshold: float | str | None = None,
+        cost: tuple[float, float] | None = None,
         start: ArrayLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -251,6 +294,11 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.silos_per_person = silos_per_person
         self.adjacency = adjacency
         self.rows = rows
+        self.calibration = calibration
+        self.class_weight = class_weight
+        self.positives = positives
+        self.threshold = threshold
+        self.cost = cost
         self.start = start
         self.random_state = random_state
 
@@ -318,7 +366,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y, nodes, numbers = self._validated(X, y, nodes, people)
         declared = self.classes
         if schema is not None and declared is None:
-            declared = [schema.label.negative, schema.label.positive]
+            if schema.label.kind == "numbers":
+                raise DeclarationError(
+                    f"the schema declares a target, {schema.label.name!r}, which is a number; "
+                    "NetworkClassifier answers with classes: declare a label"
+                )
+            declared = list(schema.label.classes)
         self.classes_, codes = encode_classes(y, declared)
         chosen = Choices(self, limited=numbers is not None)
         self.topology_, rows = self._placed(X, codes, nodes, numbers, chosen.unit)
@@ -334,7 +387,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             intercept, width = bool(schema.intercept), schema.dimension
             # a bad cell must not be found when part of the budget is spent
             features = schema.only_features().rows(rows.X)
-        self.plan_ = chosen.plan(counts, self.topology_, width, problems)
+        self.plan_ = chosen.plan(counts, self.topology_, width, problems, self.classes_.tolist())
         if rows.people is None and self.plan_ and self.plan_.release_plan.weighed:
             raise DeclarationError(
                 "the rows of each person are to be weighed together, and nothing says whose they "
@@ -345,7 +398,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"a final release beside epsilon is planned once, and {problems} classes are "
                 f"{problems} problems, each with its own; give alpha, or leave final_release out"
             )
-        one, draws = chosen.part(self.plan_, problems), entropy_of(self.random_state)
+        one = chosen.part(self.plan_, problems, self.classes_.tolist())
+        weights, draws = chosen.weights(self.classes_.tolist()), entropy_of(self.random_state)
         units = np.ones(width)
         start = start_of(self.start, (1, problems, width))[0]
         events: tuple[Event, ...] = ()
@@ -381,6 +435,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.topology_,
                 plan=one,
                 start=start / units,
+                weights=weights,
                 draws=draws,
                 journal=journal,
                 masks=masks if problems == 1 else None,  # each of several has keys of its own
@@ -401,6 +456,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.coef_ = self.node_coef_.mean(axis=0)
         self.intercept_ = self.node_intercept_.mean(axis=0)
         self.n_iter_ = max(len(run.rounds) for run in runs)
+        self.histogram_ = next((one for run in runs for one in run.histograms), None)
+        self.calibration_ = None if self.histogram_ is None else calibration_of(self.histogram_)
+        self.threshold_ = chosen.threshold(one.settings.loss, self.calibration_)
         known = shards or schema is not None or self.data_norm is not None
         self.privacy_ = self._privacy(
             [*events, *spent(runs)], chosen.mechanism, problems, declared is not None, known
@@ -426,20 +484,26 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """classes_[1] where the score is above 0, else classes_[0]; of several the class with the
-        largest.
+        """classes_[1] where the score is above ``threshold_``, else classes_[0]; of several the
+        class with the largest.
         """
         scores = self.decision_function(X)
         return np.asarray(
-            self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+            self.classes_[
+                (scores > self.threshold_).astype(int)
+                if scores.ndim == 1
+                else scores.argmax(axis=1)
+            ]
         )
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """1/(1 + e^-score); for several classes divided by their sum. Rows beyond data_norm are
-        extrapolated.
+        """1/(1 + e^-(a score + b)), a and b those of ``calibration_``, or 1 and 0 without one; for
+        several classes divided by their sum. Rows beyond data_norm are extrapolated.
         """
         scores = self.decision_function(X)
+        if scores.ndim == 1 and self.calibration_ is not None:
+            scores = self.calibration_.log_odds(scores)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
         shares = np.maximum(expit(scores), np.finfo(float).tiny)
@@ -450,7 +514,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         none.
         """
         if name == "predict_proba":
-            raise AttributeError(_NO_PROBABILITIES)
+            raise AttributeError(_without_probabilities(self) or _NO_PROBABILITIES)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def save(self, path: str | Path) -> None:

@@ -175,7 +175,7 @@ def concatenate(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any]
     topology
         As for :func:`assign_nodes`; the nodes of a family are named 0, 1, ...
     """
-    pairs = [(p.signed * p.y[:, None], p.y) if isinstance(p, Shard) else p for p in parts]
+    pairs = [(_unsigned(p), p.y) if isinstance(p, Shard) else p for p in parts]
     if any(len(pair) != 2 for pair in pairs) or len({isinstance(p, Shard) for p in parts}) > 1:
         raise DataError(
             "X is a list of different things; expected one (X, y) for each node, or one Shard for "
@@ -201,6 +201,14 @@ def concatenate(parts: Sequence[Any], topology: Any) -> tuple[Rows, NDArray[Any]
         else np.concatenate(X)
     )
     return rows, np.concatenate([np.asarray(y) for _, y in pairs]), owner
+
+
+def _unsigned(shard: Shard) -> Rows:
+    """The rows x_i of a shard."""
+    if shard.kind != "signs":
+        return shard.signed
+    rows: Rows = shard.signed * shard.y[:, None]
+    return rows
 
 
 def entropy_of(random_state: Any) -> Draws:

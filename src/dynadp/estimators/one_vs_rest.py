@@ -25,6 +25,7 @@ def solve(
     start: Array,
     draws: Draws,
     journal: Journal | None,
+    weights: Sequence[float] = (),
     **how: Any,
 ) -> list[Run]:
     """One run for two classes (the second is +1), or one for each of several; problem k's round n
@@ -44,6 +45,8 @@ def solve(
         V(0) of each problem, K x d.
     draws, journal
         As for :func:`~dynadp.engines.simulation.simulate`; the first problem reserves for all.
+    weights
+        What rows of each of several classes weigh; empty where all weigh the same.
     **how
         The rest of it, the same for all problems.
     """
@@ -65,9 +68,32 @@ def solve(
         part = None if journal is None else _Part(journal, k, problems, span)
         later = ShiftedDraws(draws, rounds=k * span)
         runs.append(
-            simulate(shards, topology, plan, start=start[k], draws=later, journal=part, **how)
+            simulate(
+                shards,
+                topology,
+                weighed(plan, weights, k),
+                start=start[k],
+                draws=later,
+                journal=part,
+                **how,
+            )
         )
     return runs
+
+
+def weighed(plan: Plan, weights: Sequence[float], k: int) -> Plan:
+    """Return problem k of several whose classes weigh differently: the rest weighs as much as its
+    classes do on average.
+    """
+    if not weights:
+        return plan
+    own, rest = weights[k], [w for j, w in enumerate(weights) if j != k]
+    by_class = (float(np.mean(rest)), float(own))
+    s = replace(plan.settings, class_weights=by_class, positives=1 / len(weights))
+    steps = plan.steps
+    if steps is not None and steps.pull is not None:  # in proportion to the noise
+        steps = replace(steps, pull=steps.pull / s.row_weight)
+    return replace(plan, settings=s, steps=steps)
 
 
 def releases_in(plan: Plan, consortium: Consortium) -> int:

@@ -32,6 +32,9 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
         loss={"margin": parameters["margin"], **described},
         mechanism=_mechanism(estimator),
         privacy=_plain(estimator.privacy_),
+        calibration=estimator.calibration_,
+        threshold=estimator.threshold_,
+        histogram=estimator.histogram_,
         estimator={
             "parameters": {
                 name: _plain(value) for name, value in parameters.items() if name != "schema"
@@ -80,6 +83,9 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
         "coef_": model.coef,
         "intercept_": model.intercept,
         "privacy_": dict(model.privacy),
+        "calibration_": model.calibration,
+        "threshold_": model.threshold,
+        "histogram_": model.histogram,
     }
     if model.schema is not None:
         fitted["schema_"] = model.schema

@@ -14,16 +14,19 @@ from numpy.typing import ArrayLike
 
 from dynadp import _require
 from dynadp._arrays import Array
+from dynadp._cards import card
 from dynadp._files import canonical_json
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
+    CellNoise,
     Mechanism,
     NoProtection,
     Sealing,
     Sum,
     centring_events,
     check_spares,
+    standing_out,
 )
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
 from dynadp.planning.sums import (
@@ -41,6 +44,7 @@ from dynadp.privacy import (
     Unit,
     collusion_curve,
     group_by_node,
+    guarantee,
     per_node,
     to_json,
     worst_node,
@@ -89,6 +93,36 @@ class Plan:
             raise DeclarationError(
                 f"rounds is {self.rounds}; expected one more than the round of the second moment"
             )
+        if self.rounds <= self._moments + self._histograms:
+            raise DeclarationError(
+                f"rounds is {self.rounds}; expected one more than those of the second moment and "
+                "of the histogram, which is the last"
+            )
+        if self._histograms and self.output == "last":
+            raise DeclarationError(
+                "output is 'last', and the histogram is of the mean's scores; take another output, "
+                "or leave the histogram (calibration) out"
+            )
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        facts: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "mechanism": self.mechanism.name,
+            "rounds": self.rounds,
+            "model": self.output,
+        }
+        notes = [f"- {reason}" for reason in self.reasons]
+        if self.consortium is None:
+            return card("Plan", facts, [*notes, "Not bound to a consortium yet: plan.on(...)."])
+        facts["nodes"] = len(self.bound.nodes)
+        if self.protection is None:
+            return card("Plan", facts, ["Messages reveal rows.", *notes])
+        total = self.total
+        promise = guarantee(
+            total.epsilon, total.delta, planned=True, honest=total.honest, unit=total.unit
+        )
+        return card("Plan", facts, [promise, *notes])
 
     @property
     def algorithm(self) -> str:
@@ -186,15 +220,15 @@ class Plan:
         pull, constants = steps.pull, SumConstants()
         if pull is None:
             k = constants.moment_pull if self._moments else constants.pull
-            moved, w = self.rounds - self._moments, np.array(given)
+            moved, w = self.rounds - self._moments - self._histograms, np.array(given)
             if self.sealing is None:
                 N = signal(counts, mus, w)
             else:
                 N = sealed_signal(counts, mus, w, self.sealing)
-            pull = k * moved / N
+            pull = k * moved / (N * self.settings.row_weight)
         made = replace(bound, steps=replace(steps, node_weights=given, pull=pull))
         if self.sealing and made.centrings:
-            check_spares(made.mechanism, np.array(made.centrings), made.table()[:, 0, -1])
+            check_spares(made.mechanism, np.array(made.centrings), made.gradient_mus)
         return made
 
     @property
@@ -220,6 +254,29 @@ class Plan:
     def _moments(self) -> int:
         """How many rounds release a second moment."""
         return int(isinstance(self.mechanism, Sum) and bool(self.mechanism.second_moment))
+
+    @property
+    def _histograms(self) -> int:
+        """How many rounds release a histogram of scores: the last, or none."""
+        return int(isinstance(self.mechanism, Sum) and bool(self.mechanism.histogram))
+
+    @property
+    def releases_histogram(self) -> bool:
+        """Whether the last round releases a histogram of scores."""
+        return bool(self._histograms)
+
+    @property
+    def least_histogram(self) -> float:
+        """How many rows of a label stand out from the noise of the last round's histogram."""
+        noise = self.release_plan.noises[-1]
+        assert isinstance(noise, CellNoise)
+        deviation = noise.of_sum(self.steps.node_weights if self.steps else ())
+        return standing_out(float(deviation[0]), noise.bins)
+
+    @property
+    def gradient_mus(self) -> Array:
+        """mu_p of the last gradient: of algorithm "sum"."""
+        return self.table()[:, 0, -1 - self._histograms]
 
     @property
     def mus(self) -> Array:
@@ -393,6 +450,7 @@ class Plan:
             "regularizer": s.regularizer.describe(),
             "C": s.C,
             "weights": s.weights,
+            **s.by_class,
             "rho": s.rho,
             "eta": s.eta,
             "rounds": self.rounds,

@@ -31,7 +31,7 @@ class SumConstants:
         k in q = k T/N, without and with a second moment.
     momentum, curvature
         As of :class:`~dynadp.consensus.sums.Steps`.
-    centring, moment
+    centring, moment, histogram
         Shares of mu^2.
     margin
         m of the loss ln(1 + e^(m - z)).
@@ -46,6 +46,7 @@ class SumConstants:
     curvature: float = 0.07
     centring: float = 0.1
     moment: float = 0.05
+    histogram: float = 0.1
     margin: float = 3.0
 
 

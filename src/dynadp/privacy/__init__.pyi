@@ -42,6 +42,8 @@ from .ledger.anchor import Anchor as Anchor
 from .ledger.anchor import Mark as Mark
 from .ledger.anchor import anchor_file as anchor_file
 from .ledger.anchor import recovery as recovery
+from .ledger.exports import exported_entries as exported_entries
+from .ledger.exports import replayed as replayed
 from .ledger.file import Ledger as Ledger
 from .ledger.summary import LedgerSummary as LedgerSummary
 from .ledger.summary import Room as Room

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from dynadp import _require
+from dynadp._cards import card
 from dynadp.errors import DeclarationError
 from dynadp.privacy.distributions import LARGEST, LossDistribution, Pure, dots
 from dynadp.privacy.events import REPLACE, Event, SealedGaussian
 from dynadp.privacy.gaussian import GaussianLoss, counted, gaussian_epsilon, one_gaussian
-from dynadp.privacy.statements import guarantee
+from dynadp.privacy.statements import guarantee, upper_bound
 from dynadp.privacy.units import Unit, row_changes
 
 # of delta: what discretised composition may err by, in floating point; never granted to anybody
@@ -79,6 +80,12 @@ class Total:
     def unit(self) -> Unit:
         """Whom the figures are about."""
         return Unit(self.rows, self.silos, self.adjacency, self.limited)
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        bound = f"{upper_bound(self.epsilon)} at delta = {self.delta:g}"
+        facts = {"epsilon": bound, "found by": self.method, "releases": self.releases}
+        return card("Total privacy loss", facts, [self.guarantee])
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures; an infinite one is null."""

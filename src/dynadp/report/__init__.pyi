@@ -1,6 +1,12 @@
 from . import attacks as attacks
 from . import charts as charts
 from . import paper as paper
+from .certificate import CheckedCertificate as CheckedCertificate
+from .certificate import verify_certificate as verify_certificate
+from .certificate import write_certificate as write_certificate
+from .comparison import ComparedRun as ComparedRun
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
 from .explore.serve import explorer as explorer
 from .explore.serve import serve as serve
 from .explore.serve import token_of as token_of

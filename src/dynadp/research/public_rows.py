@@ -37,6 +37,7 @@ class HeldOut:
     @classmethod
     def of(cls, schema: Schema, table: Mapping[str, Any]) -> "HeldOut":
         """Bound raw rows."""
+        schema.require_two_values("this study")
         return cls(schema.rows(table), schema.labels(table) > 0)
 
     def __len__(self) -> int:

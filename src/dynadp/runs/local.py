@@ -15,7 +15,7 @@ from dynadp.consensus import Acceleration, RoundProgress, Topology
 from dynadp.data import NodeRows, Schema, count, source, split_tables
 from dynadp.engines import FolderJournal, LedgerJournal, simulate
 from dynadp.errors import ConfigError, DynadpError
-from dynadp.mechanisms import entropy_for
+from dynadp.mechanisms import NoisyHistogram, entropy_for
 from dynadp.planning import Plan, recorded
 from dynadp.privacy import Event, Ledger, LedgerSummary, by_node
 from dynadp.runs.folder import RunFolder, load_run
@@ -36,7 +36,8 @@ from dynadp.runs.preparation import (
 from dynadp.runs.record import SETTINGS, Kind, RunRecord
 from dynadp.runs.results import NodeCheck, RunCheck, RunResult
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.runs.scoring import evaluate
+from dynadp.runs.scoring import evaluate, released_measures
+from dynadp.runs.thresholds import with_threshold
 from dynadp.runs.training import train
 
 # these parts of a plan must be the same when a run goes on: the rest follows from them, or is words
@@ -276,7 +277,8 @@ class LocalRun:
                     on_round=note,
                 )
                 schema, run = trained.schema, trained.run
-        return self._finish(folder, plan, schema, run.models(plan.output)[0, 0], len(run.rounds))
+        vector, histogram = run.models(plan.output)[0, 0], next(iter(run.histograms), None)
+        return self._finish(folder, plan, schema, vector, len(run.rounds), histogram)
 
     def _claim(
         self, stack: ExitStack, out: Path, plan: Plan, created: str, resume: bool
@@ -340,15 +342,24 @@ class LocalRun:
         return folder, journal
 
     def _finish(
-        self, folder: RunFolder, plan: Plan, schema: Schema, vector: Array, rounds: int
+        self,
+        folder: RunFolder,
+        plan: Plan,
+        schema: Schema,
+        vector: Array,
+        rounds: int,
+        histogram: NoisyHistogram | None,
     ) -> RunResult:
         """Write the model, and return what the run came to."""
         seeded, public = self.file.run.seed is not None, self.file.evaluation
-        model = Model.of(vector, schema, plan, seeded=seeded)
+        model = Model.of(vector, schema, plan, seeded=seeded, histogram=histogram)
+        model = with_threshold(model, self.file.run.wanted)
         spent = by_node(plan.events, plan.delta)
         folder.finish(model)
         evaluation = None
         note = "accuracy on private rows is private: declare public rows in [evaluation] to see one"
+        if histogram is not None and public is None:
+            evaluation, note = released_measures(model)
         if public is not None:
             given = source(self.path.parent / public.file, separator=self.file.data.separator)
             evaluation = evaluate(model, given).to_json()

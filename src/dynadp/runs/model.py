@@ -18,8 +18,9 @@ from dynadp._arrays import Array
 from dynadp._files import read_file, write_whole
 from dynadp.data import Schema, Table, Value
 from dynadp.errors import DataError, RecordError
+from dynadp.mechanisms import NoisyHistogram
 from dynadp.planning import Plan
-from dynadp.runs.calibration import Calibration
+from dynadp.runs.calibration import Calibration, calibration_of
 
 FORMAT, VERSION = "dynadp-model", 2
 OLD_ESTIMATOR = "dynadp-estimator"
@@ -52,6 +53,10 @@ class Model:
         How scores become probabilities; None where nobody found out.
     estimator
         What only :class:`~dynadp.estimators.classifier.NetworkClassifier` needs; None in a run.
+    threshold
+        Of two classes: scores above it are answered with the second.
+    histogram
+        What the run released of the model's scores, over all nodes; None without such a round.
     partial
         Of a run that was stopped early: the rounds that it is made of, how many were planned, and
         whose messages; None for a whole run.
@@ -70,6 +75,8 @@ class Model:
     estimator: Mapping[str, Any] | None = field(default=None, repr=False)
     partial: Mapping[str, Any] | None = None
     members: tuple[str, ...] = ()
+    threshold: float = 0.0
+    histogram: NoisyHistogram | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -80,6 +87,7 @@ class Model:
         *,
         seeded: bool = False,
         members: tuple[str, ...] = (),
+        histogram: NoisyHistogram | None = None,
     ) -> "Model":
         """Return the model of a released vector, after the whole plan was carried out.
 
@@ -95,6 +103,9 @@ class Model:
             Whether noise came from a seed: then nobody is protected.
         members
             The nodes that were there in the end; empty for all.
+        histogram
+            What the last round released of scores: probabilities follow from it, unless noise
+            drowns the rows of a label.
         """
         privacy = EXACT
         if plan.protection:
@@ -102,7 +113,7 @@ class Model:
             privacy = {**total.to_json(), "statement": total.guarantee}
         coef, intercept = (f[:-1], f[-1]) if schema.intercept else (f, 0.0)
         return cls(
-            classes=(schema.label.negative, schema.label.positive),
+            classes=schema.label.classes,
             coef=np.array([coef]),
             intercept=np.array([intercept], dtype=float),
             schema=schema,
@@ -110,6 +121,8 @@ class Model:
             mechanism=plan.mechanism.name,
             privacy=privacy,
             members=members,
+            histogram=histogram,
+            calibration=None if histogram is None else calibration_of(histogram),
         )
 
     @property
@@ -137,10 +150,12 @@ class Model:
         return np.asarray(rows @ F[0] if len(F) == 1 else rows @ F.T)
 
     def answers(self, scores: Array) -> NDArray[Any]:
-        """The label value for every row of scores; a score of exactly 0 is negative."""
+        """The label value for every row of scores; one exactly at the threshold is negative."""
         values = np.array(self.classes)
         return np.asarray(
-            values[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+            values[
+                (scores > self.threshold).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+            ]
         )
 
     @property
@@ -154,11 +169,16 @@ class Model:
         """
         if scores.ndim > 1:
             return None
+        by_score = self.log_odds
+        return None if by_score is None else np.asarray(expit(by_score[0] * scores + by_score[1]))
+
+    @property
+    def log_odds(self) -> tuple[float, float] | None:
+        """a and b of the log-odds a score + b of the second class; None where nobody knows them."""
         if self.calibration is not None:
-            scores = self.calibration.slope * scores + self.calibration.offset
-            return np.asarray(expit(scores))
+            return self.calibration.slope, self.calibration.offset
         plain = self.loss.get("name") == "logistic" and not self.loss.get("margin")
-        return np.asarray(expit(scores)) if plain else None
+        return (1.0, 0.0) if plain and len(self.classes) == 2 else None
 
     def predict(self, table: Table) -> NDArray[Any]:
         """The label value of every raw row."""
@@ -183,6 +203,8 @@ class Model:
             **({} if self.estimator is None else {"estimator": self.estimator}),
             **({} if self.partial is None else {"partial": dict(self.partial)}),
             **({"members": list(self.members)} if self.members else {}),
+            **({"threshold": self.threshold} if self.threshold else {}),
+            **({} if self.histogram is None else {"histogram": self.histogram.to_json()}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -213,6 +235,8 @@ def load_model(path: str | Path) -> Model:
             estimator=content.get("estimator"),
             partial=content.get("partial"),
             members=tuple(map(str, content.get("members", ()))),
+            threshold=float(content.get("threshold", 0.0)),
+            histogram=_histogram(content.get("histogram")),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:
@@ -228,6 +252,10 @@ def _calibration(content: Mapping[str, Any] | None) -> Calibration | None:
     return None if content is None else Calibration(**content)
 
 
+def _histogram(content: Mapping[str, Any] | None) -> NoisyHistogram | None:
+    return None if content is None else NoisyHistogram.from_json(content)
+
+
 def _check(model: Model, schema_hash: str | None, path: Path) -> None:
     schema, vectors = model.schema, 1 if len(model.classes) == 2 else len(model.classes)
     width = model.coef.shape[1]
@@ -240,8 +268,7 @@ def _check(model: Model, schema_hash: str | None, path: Path) -> None:
         )
     if schema is not None:
         width = schema.dimension - bool(schema.intercept)
-        label = schema.label.negative, schema.label.positive
-        if model.estimator is None and model.classes != label:
+        if model.estimator is None and model.classes != schema.label.classes:
             raise RecordError(
                 f"{path}: its classes are not those of its schema; the file was changed by hand "
                 f"or is damaged"

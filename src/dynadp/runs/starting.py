@@ -153,6 +153,7 @@ family = "ring"   # path, star, complete, grid, random_regular, erdos_renyi, sma
 
 [privacy]
 # mechanism = "sum"   # the planner's; or "primal", "dual", "sealed". "none" protects nobody
+# calibration = true   # probabilities, thresholds and measures, for a tenth of the budget
 # honest = 3   # with "sealed": nodes that add their noise and keep their keys; see algorithms.md
 epsilon = {epsilon!r}   # the most that anyone with a row at one node can lose; smaller is safer
 delta = {delta!r}   # probability that more than epsilon leaks; keep it well below 1/rows

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp import _require
+from dynadp._cards import card
 from dynadp.consensus import Journal, Masks, RoundProgress, Topology
 from dynadp.data import FeatureSums, NodeRows, Schema
 from dynadp.engines import CentringAttempts, Run, forgetting, run_masks, simulate
@@ -17,13 +18,22 @@ from dynadp.mechanisms import (
     Centring,
     Draws,
     Mechanism,
+    NoisyHistogram,
     SystemEntropy,
     centre_of,
     private_centre,
 )
-from dynadp.planning import Consortium, Plan, require_promise, require_unit, unit_of
+from dynadp.planning import (
+    Consortium,
+    Plan,
+    class_weights_of,
+    require_promise,
+    require_two_classes,
+    require_unit,
+    unit_of,
+)
 from dynadp.planning import plan as make_plan
-from dynadp.privacy import Event, Total, worst_node
+from dynadp.privacy import Event, Total, upper_bound, worst_node
 from dynadp.problem import Weights
 from dynadp.runs.model import Model
 from dynadp.runs.preparation import reserve
@@ -52,6 +62,17 @@ class Trained:
     centring: Centring | None = field(repr=False)
     run: Run = field(repr=False)
 
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        total = self.total
+        facts = {
+            "nodes": len(self.run.topology),
+            "rounds": len(self.run.rounds),
+            "mechanism": self.plan.mechanism.name,
+            "epsilon": f"{upper_bound(total.epsilon)} at delta = {total.delta:g}",
+        }
+        return card("Trained over a network", facts, [total.guarantee])
+
     @property
     def events(self) -> tuple[Event, ...]:
         """Everything that was spent; all spare attempts at sealed sums, taken or not."""
@@ -66,7 +87,14 @@ class Trained:
     def model(self) -> Model:
         """The classifier, the same at every node."""
         vector = self.run.models(self.plan.output)[0, 0]
-        return Model.of(vector, self.schema, self.plan, seeded=self.run.seeded)
+        return Model.of(
+            vector, self.schema, self.plan, seeded=self.run.seeded, histogram=self.histogram
+        )
+
+    @property
+    def histogram(self) -> NoisyHistogram | None:
+        """What the last round released of the model's scores; None without such a round."""
+        return self.run.histograms[0] if self.run.histograms else None
 
 
 def train(
@@ -80,6 +108,9 @@ def train(
     mechanism: str | Mechanism | None = None,
     algorithm: str | None = None,
     weights: Weights = "rows",
+    calibration: bool = False,
+    class_weight: Mapping[Any, float] | str | None = None,
+    positives: float | None = None,
     rows: int | Mapping[str, int] | None = None,
     start: ArrayLike | None = None,
     draws: Draws | None = None,
@@ -107,6 +138,13 @@ def train(
         The total, where no plan is given; epsilon may differ from node to node.
     mechanism, algorithm, weights
         As for :func:`~dynadp.planning.planner.plan`, where no plan is given.
+    calibration
+        Whether the last round of sums releases a histogram of the model's scores by label, within
+        the total: probabilities, thresholds and measures follow from it.
+    class_weight
+        A number for each label value, or ``balanced``, which needs ``positives``.
+    positives
+        The declared share of rows with the positive label, known without these rows.
     rows
         The declared number of rows of each node, or one for all; needed where the schema keeps the
         number of rows secret, and compared with the rows that are there otherwise.
@@ -139,6 +177,8 @@ def train(
     }
     counts = [own.count for own in held.values()]
     features = schema.feature_count
+    if calibration or (plan is not None and plan.releases_histogram):
+        require_two_classes(schema, "calibration")
     if plan is None:
         assert epsilon is not None
         assert delta is not None
@@ -154,6 +194,14 @@ def train(
             features=features,
             weights=weights,
             unit=unit_of(schema),
+            calibration=calibration,
+            class_weights=class_weights_of(class_weight, schema.label.classes, positives),
+            positives=positives,
+        )
+    elif calibration or class_weight is not None or positives is not None:
+        raise DeclarationError(
+            "a plan says by itself whether there is a histogram and what labels weigh; leave out "
+            "calibration, class_weight and positives, or the plan"
         )
     plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
     protection = plan.protection

@@ -17,7 +17,7 @@ import numpy as np
 
 from dynadp.errors import ConfigError, DynadpError, RecordError
 from dynadp.privacy import Ledger, LedgerSummary
-from dynadp.runs import identities
+from dynadp.runs import authorities
 from dynadp.runs.local import LocalRun
 from dynadp.runs.model import load_model
 from dynadp.runs.run_file import RunFile
@@ -58,13 +58,13 @@ def prepare_trial(path: str | Path, out: Path, patience: float) -> list[Path]:
         )
     out.mkdir(parents=True, exist_ok=True)
     today, authority = datetime.now(UTC), out / "authority"
-    identities.make_authority(authority, f"trial of {file.run.name}"[:64], today)
+    authorities.make_authority(authority, f"trial of {file.run.name}"[:64], today)
     schema = f"schema{Path(file.data.schema_file).suffix}"
     shutil.copyfile(home / file.data.schema_file, out / schema)
     sections, made = [], []
     for node, port in zip(file.nodes, _free_ports(len(file.nodes)), strict=True):
         folder = quote(node.name, safe=" ")
-        identity = identities.make_node(
+        identity = authorities.make_node(
             authority, node.name, ["127.0.0.1"], out / "identities" / folder, today, _DAYS
         )
         sections.append(

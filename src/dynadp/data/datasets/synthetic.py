@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 from scipy.special import expit
 
 from dynadp._arrays import Array
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.base import Dataset
-from dynadp.data.schema import Label, Schema
+from dynadp.data.labels import Label
+from dynadp.data.schema import Schema
 from dynadp.data.sources import RawTable
 from dynadp.errors import DeclarationError
 
@@ -59,6 +61,7 @@ def census(
     nodes: int = 5,
     heterogeneity: float = 0.0,
     test_rows: int | None = None,
+    positives: float | None = None,
 ) -> Dataset:
     """Census-like rows with a known truth: P(high | raw) = sigmoid(truth.phi(raw)).
 
@@ -78,6 +81,9 @@ def census(
     test_rows
         Held-out rows, drawn from the nodes' mixture; by default a quarter of ``rows``, at least
         1,000.
+    positives
+        The share of ``high`` among all rows of alike nodes, by another intercept of the truth; by
+        default as it comes.
     """
     if rows < nodes or nodes < 1:
         raise DeclarationError(
@@ -87,8 +93,12 @@ def census(
         raise DeclarationError(f"seed is {seed} and test_rows is {test_rows}; expected 0 or above")
     if not 0 <= heterogeneity <= 1:
         raise DeclarationError(f"heterogeneity is {heterogeneity!r}; expected a number in [0, 1]")
+    if positives is not None and not 0 < positives < 1:
+        raise DeclarationError(f"positives is {positives!r}; expected a share between 0 and 1")
     schema = census_schema()
     truth = _census_truth(schema)
+    if positives is not None:
+        truth[-1] += _intercept_shift(schema, truth, positives)
     held_out = max(1000, rows // 4) if test_rows is None else test_rows
     sequence = np.random.SeedSequence([seed, 0xCE45])
     character, *children = sequence.spawn(nodes + 2)
@@ -133,6 +143,15 @@ def _census_truth(schema: Schema) -> Array:
     }
     small = np.random.default_rng(20).normal(scale=0.15, size=schema.dimension)
     return np.array([effect.get(name, small[i]) for i, name in enumerate(schema.features)])
+
+
+def _intercept_shift(schema: Schema, truth: Array, positives: float) -> float:
+    """b with E sigmoid(truth.phi + b) = positives, over rows that every seed shares."""
+    rng = np.random.default_rng(0xCE45)
+    rows = _census_rows(rng, 20_000, _mix(rng, 0.0), schema, truth)
+    features = schema.model_copy(update={"norm": 1.0, "scaling": "none"})
+    scores = np.asarray(features.rows(rows) @ truth)
+    return float(brentq(lambda b: expit(scores + b).mean() - positives, -50, 50))
 
 
 def _mix(rng: np.random.Generator, heterogeneity: float) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import numpy as np
 from dynadp._files import write_bytes
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.base import Dataset
-from dynadp.data.schema import Label, Schema
+from dynadp.data.labels import Label
+from dynadp.data.schema import Schema
 from dynadp.data.sources import RawTable
 from dynadp.errors import DatasetError, DeclarationError
 

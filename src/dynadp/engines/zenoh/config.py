@@ -2,8 +2,8 @@
 allowed by default.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,6 +31,8 @@ class Site:
         ``host:port`` of a relay that carries everything instead.
     largest
         Bytes of the largest message that is taken in.
+    revoked
+        Returns the names that the authority has revoked by now.
     """
 
     me: str
@@ -40,16 +42,25 @@ class Site:
     dial: tuple[str, ...] = ()
     relay: str | None = None
     largest: int = _LARGEST
+    revoked: Callable[[], frozenset[str]] = field(default=frozenset, repr=False)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Neighbours that are not out."""
+        out = self.revoked()
+        return tuple(j for j in self.neighbours if j not in out)
 
 
 def settings(site: Site, prefix: str) -> dict[str, Any]:
-    """Return the configuration of a node: its peers may send under their own names and ask it."""
+    """Return the configuration of a node: its peers may send under their own names and ask it,
+    unless they are out.
+    """
     if site.relay:
         links = link_settings("client", site.identity, (), [site.relay], site.largest)
-        senders = {RELAY: site.neighbours}
+        senders = {RELAY: site.members}
     else:
         links = link_settings("peer", site.identity, site.listen, site.dial, site.largest)
-        senders = {peer: (peer,) for peer in site.neighbours}
+        senders = {peer: (peer,) for peer in site.members}
     both, everything = ["ingress", "egress"], [f"{prefix}/**"]
     rules = [
         _rule("ask", both, _ASKING, everything),
@@ -83,6 +94,23 @@ def _rule(name: str, flows: list[str], messages: list[str], keys: list[str]) -> 
         "flows": flows,
         "messages": messages,
         "key_exprs": keys,
+    }
+
+
+def denying(names: Iterable[str]) -> dict[str, Any]:
+    """Return a relay's access control: everybody but these names."""
+    out = sorted(names)
+    if not out:
+        return {}
+    rule = _rule("out", ["ingress", "egress"], [*_SENDING, *_ASKING], ["**"])
+    return {
+        "access_control": {
+            "enabled": True,
+            "default_permission": "allow",
+            "rules": [{**rule, "permission": "deny"}],
+            "subjects": [{"id": "out", "cert_common_names": out}],
+            "policies": [{"rules": ["out"], "subjects": ["out"]}],
+        }
     }
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import Any, Protocol
 
+from dynadp.engines.letters import MAGIC
 from dynadp.errors import Rejected
 
 _P = 2**255 - 19
@@ -92,6 +93,11 @@ class Envelopes:
             at = data.find(_mac(key, b"tag", salt)[:_TAG], _SALT)
             if at >= 0:
                 return self._opened(data, data[at + _TAG : at + _SLOT], _mac(key, b"wrap", salt))
+        if is_bare(data):
+            raise Rejected(
+                "a letter without an envelope, as dynadp 0.1.0 sends it: its author has to "
+                "upgrade dynadp"
+            )
         raise Rejected("no envelope for this node, or not from whom it should be")
 
     def _opened(self, data: bytes, wrapped: bytes, key: bytes) -> bytes:
@@ -114,6 +120,11 @@ class Envelopes:
             info = b"".join(struct.pack("<I", len(name)) + name for name in names)
             self._pairs[sender, reader] = _mac(secret, self.run, info)
         return self._pairs[sender, reader]
+
+
+def is_bare(data: bytes) -> bool:
+    """Whether it looks like a letter without an envelope, which is uniform bytes."""
+    return data.startswith(MAGIC)
 
 
 def shared_secret(key: Any, public: Any) -> bytes:

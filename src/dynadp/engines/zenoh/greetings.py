@@ -1,5 +1,5 @@
-"""What neighbours say to each other before round 1: that they run the same configuration, and which
-message of the other they hold.
+"""What neighbours say to each other before round 1: which versions of the wire they speak, that
+they run the same configuration, and which message of the other they hold.
 
 A node whose ledger does not know a message that a neighbour holds goes no further: it would draw
 noise twice for one round.
@@ -13,10 +13,12 @@ from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
+from dynadp._files import digest
 from dynadp.engines.bounds import read_json, shortened
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Letter, verify
 from dynadp.engines.peers import PeerMemory
+from dynadp.engines.zenoh import wire
 from dynadp.engines.zenoh.log import LOG
 from dynadp.errors import ConfigError, LedgerDamaged, Rejected
 from dynadp.privacy import Mark
@@ -25,7 +27,8 @@ _CLAIMS = 64  # of one neighbour, that are looked at
 
 
 class Differs(ConfigError):
-    """A neighbour that answered just now runs another configuration.
+    """A neighbour that answered just now runs another configuration, or speaks no common version
+    of the wire.
 
     Attributes
     ----------
@@ -59,6 +62,9 @@ class Greetings:
         Greetings must answer this: an old one could hide what a neighbour holds.
     claims
         Where this node's ledger stood, by its own signature, as neighbours remember it.
+    speaks, taken
+        The lowest and highest version of the wire that this node speaks; the version taken with
+        each neighbour.
     """
 
     post: Inbox
@@ -68,14 +74,19 @@ class Greetings:
     peers: PeerMemory | None = field(default=None, repr=False)
     question: str = field(default_factory=lambda: token_hex(16))
     claims: dict[str, list[Mark]] = field(default_factory=dict, repr=False)
+    speaks: tuple[int, int] = field(default_factory=lambda: wire.SPOKEN)
+    taken: dict[str, int] = field(default_factory=dict)
 
-    def write(self, to: str | None, answers: str | None = None) -> bytes:
+    def write(self, to: str | None, answers: str | None = None, *, refuses: bool = False) -> bytes:
         """Return a greeting; for a neighbour that asked, with its last messages that are held here.
 
         Parameters
         ----------
         to, answers
             Who asked, and its question.
+        refuses
+            Whether it shall differ for a neighbour that knows of no versions of the wire: that
+            one prints the notice, and goes no further.
         """
         held = dict[str, str | None](last=None, spare=None)
         if to is not None:
@@ -84,7 +95,8 @@ class Greetings:
                 held[name] = None if data is None else base64.b64encode(data).decode()
         told = {} if to is None else self._told()
         body: dict[str, Any] = {
-            "config": self.config,
+            "config": {wire.NOTICE: wire.notice(self.speaks), **self.config},
+            "wire": list(self.speaks),
             **held,
             **told,
             "asks": self.question,
@@ -95,7 +107,19 @@ class Greetings:
         if self.peers is not None and to is not None:
             body["remembers"] = self.peers.of(to)
         rules = self.post.rules
-        letter = Letter("hello", rules.run, rules.config, rules.me, 0, json.dumps(body).encode())
+        config = bytes.fromhex(digest(body["config"])) if refuses else rules.config
+        letter = Letter("hello", rules.run, config, rules.me, 0, json.dumps(body).encode())
+        return letter.sealed(self.post.key)
+
+    def notice(self, answers: str) -> bytes:
+        """Return an answer that says nothing but who has to upgrade: it goes without an envelope,
+        so that whoever carries it may read it.
+        """
+        config = {wire.NOTICE: wire.notice(self.speaks)}
+        said = {"config": config, "wire": list(self.speaks), "last": None, "spare": None}
+        body = {**said, "asks": self.question, "answers": answers}
+        rules, differs = self.post.rules, bytes.fromhex(digest(config))
+        letter = Letter("hello", rules.run, differs, rules.me, 0, json.dumps(body).encode())
         return letter.sealed(self.post.key)
 
     def _told(self) -> dict[str, list[str]]:
@@ -104,13 +128,23 @@ class Greetings:
             return {}
         return {"held": [base64.b64encode(data).decode() for data in self.post.last_held()]}
 
-    def compare(self, letter: Letter, theirs: Mapping[str, Any]) -> None:
-        """Raise where the author of a greeting runs another configuration."""
-        rules = self.post.rules
+    def compare(self, letter: Letter, greeting: Mapping[str, Any]) -> None:
+        """Raise where the author of a greeting speaks no common version of the wire, or runs
+        another configuration.
+        """
+        rules, theirs = self.post.rules, wire.spoken_by(greeting)
+        taken = wire.common(self.speaks, theirs)
+        if taken is None:
+            raise wire.NoCommonWire(wire.refusal(rules.me, self.speaks, letter.author, theirs))
         if letter.config == rules.config:
+            if self.taken.get(letter.author) != taken:
+                LOG.info("%s and this node speak version %d of the wire", letter.author, taken)
+            self.taken[letter.author] = taken
             return
-        mine = json.loads(json.dumps(self.config))
-        found = differences(mine, theirs)[:20] or ["nothing that can be named"]
+        mine, shown = json.loads(json.dumps(self.config)), greeting["config"]
+        if isinstance(shown, dict):
+            shown = {name: value for name, value in shown.items() if name != wire.NOTICE}
+        found = differences(mine, shown)[:20] or ["nothing that can be named"]
         lines = "\n".join(f"  {shortened(line)}" for line in found)
         raise ConfigError(
             f"{rules.me} and {letter.author} do not run the same configuration; they differ in\n"
@@ -128,7 +162,7 @@ class Greetings:
         if body["answers"] != self.question:
             raise Rejected("a greeting that answers another question: an old one, sent again")
         try:
-            self.compare(letter, body["config"])
+            self.compare(letter, body)
         except ConfigError as error:
             raise Differs(str(error), str(body["asks"])[:64]) from None
         self.remember(data)

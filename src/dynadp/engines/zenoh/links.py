@@ -27,11 +27,12 @@ from dynadp.engines.letters import KINDS, Kind, Letter, verify
 from dynadp.engines.node import NodeResult
 from dynadp.engines.zenoh.beats import PAUSE, Beats
 from dynadp.engines.zenoh.config import RELAY, Site, settings
-from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping
-from dynadp.engines.zenoh.gates import opened
+from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping, is_bare
+from dynadp.engines.zenoh.gates import Gate, opened
 from dynadp.engines.zenoh.greetings import Differs, Greetings
 from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
+from dynadp.engines.zenoh.wire import NoCommonWire
 from dynadp.errors import (
     ConfigError,
     DynadpError,
@@ -44,6 +45,7 @@ from dynadp.errors import (
 # seconds: before asking, between asking again, for an answer
 _ASK, _ASK_SLOWLY, _ANSWER = 0.1, 1.0, 2.0
 _PART = 4  # of its patience, that a node which is started again waits for greetings
+_ATTEMPT = 2000  # milliseconds of one attempt to reach a relay
 _LOG_PAUSE = 60.0  # seconds between two lines about the same wait
 _FAREWELL = 0.5  # seconds that the last words of a node may take
 _DIGITS = 9  # of a round's number
@@ -107,12 +109,7 @@ class Links:
         self._said = 0.0
 
     def __enter__(self) -> Self:
-        try:
-            self._session, self._gates = opened(settings(self.site, self.prefix), self._warn)
-        except (zenoh.ZError, OSError) as error:
-            raise ConfigError(
-                f"cannot open links on {', '.join(self.site.listen) or 'any address'}: {error}"
-            ) from None
+        self._session, self._gates = self._open()
         session = self._session
         liveliness, mine = session.liveliness(), self._key(self.site.me, "**")
         # what is declared ends when nobody holds it any more
@@ -139,6 +136,32 @@ class Links:
         self._beating.start()
         return self
 
+    def _open(self) -> tuple[Any, list[Gate]]:
+        """Open the session; wait for a relay that is away, but no longer than for a neighbour."""
+        site, began = self.site, monotonic()
+        config = settings(site, self.prefix)
+        if site.relay:  # in short attempts, so that a node that waits can be stopped
+            config["connect"] |= {"timeout_ms": _ATTEMPT, "exit_on_failure": True}
+        while True:
+            try:
+                return opened(config, self._warn)
+            except (zenoh.ZError, OSError) as error:
+                if site.relay is None:
+                    raise ConfigError(
+                        f"cannot open links on {', '.join(site.listen) or 'any address'}: {error}"
+                    ) from None
+            if self.stop.is_set():
+                raise Stopped
+            if monotonic() - began > self.patience:
+                raise NodeLost(
+                    f"{site.me} waited {self.patience:g} seconds for the relay {site.relay}: it is "
+                    "away, or one side refuses the other's certificate. It stops and loses "
+                    "nothing: see to the relay, then start this node again"
+                )
+            if not self.waiting:
+                LOG.warning("the relay %s does not answer; waiting for it", site.relay)
+            self.waiting = f"the relay {site.relay}"
+
     def __exit__(self, *_: object) -> None:
         self.leave()
         self._over.set()
@@ -152,7 +175,7 @@ class Links:
         if author is None:
             self.hold()
         key = self._key(self.site.me, _letter(kind, n, author or self.site.me))
-        closed = self._wrap.close(data, self.site.neighbours)
+        closed = self._wrap.close(data, self.site.members)
         self._session.put(
             key, closed, congestion_control=zenoh.CongestionControl.BLOCK, express=True
         )
@@ -254,11 +277,13 @@ class Links:
                     self._ask(j, _letter(sort, number, whose), self._take)
 
         if self.goes_on and not self.edges:
-            pause = 0.0 if want.late else _ASK
-            self._until(lambda: want.missing(self.post), ask, what, pause, silent=self.patience)
+            pause, silent = 0.0 if want.late else _ASK, self.patience
+            self._until(
+                lambda: want.missing(self.post), ask, what, pause, silent=silent, letters=True
+            )
         else:
             signs = self.goes_on and n > 0
-            self._until(lambda: want.missing(self.post), ask, what, signs=signs)
+            self._until(lambda: want.missing(self.post), ask, what, signs=signs, letters=True)
 
     def agree(self, *, begun: bool = False) -> None:
         """Wait until all neighbours are up and run the same configuration; raise if one of them
@@ -276,7 +301,7 @@ class Links:
             try:
                 last = self.greetings.read(j, data)
             except Differs as error:  # it must hear of it too, before this node ends
-                back = self.greetings.write(None, error.asks)
+                back = self.greetings.write(None, error.asks, refuses=True)
                 self._ask(j, "hello", lambda j, data: None, back)
                 self.stop.wait(_FAREWELL)
                 self._refuse(ConfigError(str(error)))
@@ -288,7 +313,7 @@ class Links:
             kept = self.post.latest(self.site.me) or self.post.rounds_of(self.site.me, "held")
             begun = bool(kept)
         begun = begun and self.goes_on
-        absent = self.post.given_up if begun else frozenset[str]()
+        absent = self.post.given_up | self.site.revoked() if begun else frozenset[str]()
         needed = [j for j in self.site.neighbours if j not in absent] or self.site.neighbours
 
         def greet(needed: Collection[str], silent: float | None) -> None:
@@ -344,7 +369,7 @@ class Links:
                 heard.add(j)
 
         def missing() -> list[str]:
-            near = [j for j in self.site.neighbours if j not in self.post.given_up]
+            near = [j for j in self.site.members if j not in self.post.given_up]
             silent = [j for j in near if j not in heard]
             absent = self.post.missing("done", n, silent)
             return [j for j in silent if j in self.alive or j in absent]
@@ -369,6 +394,7 @@ class Links:
         *,
         signs: bool = False,
         silent: float | None = None,
+        letters: bool = False,
     ) -> None:
         """Wait until nothing is missing, and ask for what is. A neighbour that is up is waited for
         without end, one that is away for a while.
@@ -381,6 +407,8 @@ class Links:
             Whether neighbours that are up must give signs of waiting themselves.
         silent
             Seconds after which whoever does not answer is given up, up or not.
+        letters
+            Whether they are letters of a round: those of a node that is out never come.
         """
         patience = self.patience if silent is None else silent
         began = seen = logged = monotonic()
@@ -391,6 +419,8 @@ class Links:
             if self.stop.is_set():
                 raise Stopped
             now = monotonic()
+            if letters:
+                self._require_members(names)
             needed = names if set(names) <= set(self.site.neighbours) else self.site.neighbours
             away = [j for j in needed if j not in self.alive]
             if not away and silent is None:
@@ -422,6 +452,21 @@ class Links:
         if self._refused:
             raise self._refused
         self.waiting = ""
+
+    def _require_members(self, names: list[str]) -> None:
+        """Go on without nodes that are out, where the run does so, or end it here."""
+        # of an edge its two ends decide, of a sum all members
+        near = set(self.site.neighbours if self.edges and self.goes_on else names)
+        if not (lost := sorted(self.site.revoked() & set(names) & near)):
+            return
+        who = ", ".join(lost)
+        if self.goes_on:
+            raise NodeLost(f"{self.site.me} goes on without {who}: revoked", tuple(lost))
+        raise ConfigError(
+            f"the authority revoked {who}, and this run waits for everybody. Make a model of what "
+            "was released (`dynadp model`), close the run (`dynadp ledger close`), and begin "
+            "another with a run file without it"
+        )
 
     def _say_that_it_waits(self, now: float) -> None:
         """Tell neighbours now and then that this node is there, and waits for others itself."""
@@ -493,7 +538,17 @@ class Links:
     def _handle(self, sample: zenoh.Sample, action: Callable[[str, bytes], None]) -> None:
         via = self._via(sample)
         with self._guarded(via):
+            self._require_member(via)
             action(via, self._opened(sample.payload, via))
+
+    def _require_member(self, name: str) -> None:
+        """Refuse, and count, what a node sends that is out."""
+        if name in self.site.revoked():
+            reason = f"{name} is on the authority's list of revoked certificates"
+            with self.post.changing():
+                self.post.rejected.count(reason)
+                self.alive.discard(name)
+            raise Rejected(reason)
 
     def _opened(self, payload: zenoh.ZBytes, *senders: str) -> bytes:
         """Take what one of these senders sent out of its envelope; counts refusals."""
@@ -525,6 +580,8 @@ class Links:
 
     def _on_alive(self, sample: zenoh.Sample) -> None:
         j, up = self._via(sample), sample.kind == zenoh.SampleKind.PUT
+        if up and j in self.site.revoked():
+            return
         self._tell(f"{j} is {'up' if up else 'away'}", INFO)
         with self.post.changing():
             (self.alive.add if up else self.alive.discard)(j)
@@ -548,7 +605,10 @@ class Links:
                     if name != self.site.me or self.lease is None or self.lease.held:
                         self._reply(query, self.post.answer(name, known, int(n)))
             elif query.payload is not None:
-                data = self._opened(query.payload, *self.site.neighbours)
+                data = bytes(query.payload)
+                if not (what == "hello" and is_bare(data)):
+                    data = self._opened(query.payload, *self.site.neighbours)
+                self._require_member(verify(data, self.post.rules.keys).author)
                 if what == "beat":
                     if (answer := self._beats.answer(data)) is not None:
                         self._reply(query, answer[1], answer[0])
@@ -565,16 +625,27 @@ class Links:
             self._reply(query, mine, letter.author, greeting=self.greetings.write(None))
         elif letter.kind == "hello" and letter.author in self.site.neighbours:
             body = self.greetings.body(letter)
-            asks = str(body["asks"])[:64]
+            asks, old = str(body["asks"])[:64], "wire" not in body
+            bare = self.site.relay and is_bare(bytes(query.payload or b""))
+            if bare and not old:
+                raise Rejected("a greeting without an envelope")
             # first the answer: both sides see a difference
-            self._reply(query, self.greetings.write(letter.author, asks), letter.author)
+            if bare:  # the other knows no envelopes
+                query.reply(query.key_expr, self.greetings.notice(asks))
+            else:
+                answer = self.greetings.write(letter.author, asks, refuses=old)
+                self._reply(query, answer, letter.author)
             try:
-                self.greetings.compare(letter, body["config"])
+                self.greetings.compare(letter, body)
             except ConfigError as error:
                 # an old greeting, or one after all agreed, ends nobody's run
                 if not self._agreed and body["answers"] == self.greetings.question:
                     self._refuse(error)
-                raise Rejected("of another configuration") from None
+                if not isinstance(error, NoCommonWire):
+                    raise Rejected("of another configuration") from None
+                with self.post.changing():
+                    self.post.rejected.count(str(error))
+                raise Rejected(str(error)) from None
             self.greetings.remember(data)
 
     def _reply(
@@ -582,7 +653,7 @@ class Links:
     ) -> None:
         if data is None:
             return
-        near = readers or self.site.neighbours
+        near = readers or self.site.members
         beside = None if greeting is None else self._wrap.close(greeting, near)
         query.reply(query.key_expr, self._wrap.close(data, near), attachment=beside)
 

@@ -4,12 +4,11 @@ hash = SHA-256(id, at, who, kind, run, round, content, SHA-256(message), previou
 """
 
 import hashlib
-import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from dynadp._files import canonical_json, digest
+from dynadp._files import canonical_json, digest, parse_json
 from dynadp.errors import DeclarationError
 
 START = "0" * 64
@@ -50,13 +49,17 @@ class Entry:
     @property
     def details(self) -> dict[str, Any]:
         """The content, parsed."""
-        return dict(json.loads(self.content))
+        return dict(parse_json(self.content))
+
+    @property
+    def message_hash(self) -> str | None:
+        """SHA-256 of the message."""
+        return None if self.message is None else hashlib.sha256(self.message).hexdigest()
 
     def digest(self) -> str:
         """Return what its hash must be."""
-        message = None if self.message is None else hashlib.sha256(self.message).hexdigest()
         before = [self.id, self.at, self.who, self.kind, self.run, self.round, self.content]
-        return digest([*before, message, self.previous])
+        return digest([*before, self.message_hash, self.previous])
 
     def sealed(self, id: int, previous: str, details: dict[str, Any]) -> "Entry":
         """Return the entry at its place in the chain."""

@@ -14,9 +14,11 @@ your own. Totals are those of ``dynadp ledger show``.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
+from dynadp._cards import card, table
 from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged
 from dynadp.privacy.cap import Basis, Cap
 from dynadp.privacy.events import Event, to_json
@@ -28,6 +30,7 @@ from dynadp.privacy.ledger.store import (
     RESTORE,
     VERSION,
     EntryStore,
+    Locked,
     explained,
     insert,
     layout_problems,
@@ -59,6 +62,18 @@ class Ledger:
         self._store = EntryStore(self.path, read_only=read_only, wait=wait)
         self._state = LedgerState()
         self.anchor, self._anchored = Anchor(self.path, anchor), False
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook; LedgerSummary says what is lost and left."""
+        now = self.state()
+        rows = [
+            (run.run, run.closed or "open", f"{run.rounds_spent} of {run.rounds_planned}")
+            for run in now.runs.values()
+        ]
+        cap = f"epsilon = {now.cap.epsilon:g} at delta = {now.cap.delta:g}" if now.cap else "none"
+        facts = {"file": self.path, "cap": cap, "entries": now.length, "head": now.head}
+        names = ("run", "state", "rounds spent")
+        return card(f"Ledger of node {now.node}", facts, picture=table(names, rows))
 
     @classmethod
     def create(
@@ -119,6 +134,17 @@ class Ledger:
             ledger.close()
             raise
         return ledger
+
+    def wait_without_end(self, locked: Locked) -> None:
+        """Wait from now on for as long as other processes keep the file locked.
+
+        Parameters
+        ----------
+        locked
+            Called about once a second meanwhile, with the seconds so far, and with 0 when the
+            ledger goes on. It may raise: then nothing is entered.
+        """
+        self._store.wait, self._store.locked = inf, locked
 
     def close(self) -> None:
         """Let go of the file, which is whole by itself."""

@@ -5,6 +5,7 @@ from functools import lru_cache
 from math import floor, isfinite
 from typing import Any
 
+from dynadp._cards import card
 from dynadp.privacy.accountant import finite, rests_on, total
 from dynadp.privacy.cap import Basis
 from dynadp.privacy.collusion import Collusion, collusion_curve, if_colluding
@@ -79,6 +80,25 @@ class LedgerSummary(LedgerState):
         now = ledger.state()
         runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
         return cls(now.node, now.cap, runs, now.head, now.length, now.first, now.kinds.copy())
+
+    def with_plan(self, run: str, plan: list[Event]) -> "LedgerSummary":
+        """Return the ledger as it would be with this plan reserved; as it is where it would not be
+        admitted.
+        """
+        if (basis := self.admits(plan)) is None:
+            return self
+        made = Reservation(run, "", "", "", plan, basis, self.cap)
+        return replace(self, runs={**self.runs, run: made})
+
+    def _repr_html_(self) -> str:
+        """The card of a notebook."""
+        cap, room = self.cap, self.room
+        facts = {"runs": len(self.runs), "entries": self.length, "head": self.head}
+        if cap is None or room is None:
+            return card(f"Ledger of node {self.node}", facts, ["No cap is set."])
+        spent = f"epsilon = {upper_bound(self.lost)} of {cap.epsilon:g} at delta = {cap.delta:g}"
+        facts = {"lost so far, at most": spent, "room": room.left_words, **facts}
+        return card(f"Ledger of node {self.node}", facts, [f"Cap: {self.promise}."])
 
     @property
     def room(self) -> Room | None:

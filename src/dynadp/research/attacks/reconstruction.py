@@ -192,7 +192,8 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
         span = column.high - column.low
         v = np.expm1(u * np.log1p(span)) if column.transform == "log1p" else u * span
         out[column.name] = str(round(column.low + v))
-    out[schema.label.name] = str(schema.label.positive if a[-1] > 0 else schema.label.negative)
+    label = schema.require_two_values("a reconstruction")
+    out[label.name] = str(label.positive if a[-1] > 0 else label.negative)
     return out
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import NeighbourSums, admm, public_states
-from dynadp.data import Shard
+from dynadp.data import Shard, require_signs
 from dynadp.engines import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
@@ -258,4 +258,5 @@ def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> 
 
 def dense(shard: Shard) -> Array:
     """The signed rows y x, B x d."""
+    require_signs([shard], "an attack")
     return shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray()

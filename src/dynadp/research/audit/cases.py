@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SquaredL2
+from dynadp.problem import EVEN, ClassWeights, HuberHinge, Logistic, Loss, Regularizer, SquaredL2
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Case:
         m: in how many rows the data sets may differ, and for how many the claim is.
     adjacency
         ``replace``, or ``add-remove``: then one of the data sets has null rows in place of hers.
+    class_weights
+        (w_-, w_+), at most 1. The label of a row is that of its first entry's sign.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Case:
     regularizer: Regularizer = field(default_factory=SquaredL2)
     rows_per_person: int = 1
     adjacency: str = "replace"
+    class_weights: ClassWeights = EVEN
 
     def __post_init__(self) -> None:
         _require.whole("rows_per_person", self.rows_per_person)
@@ -84,6 +87,11 @@ class Case:
         gone = np.where((self.rows != self.other).any(axis=1)[:, None], 0.0, self.rows)
         name = f"{self.name}; there or not"
         return replace(self, name=name, other=gone, adjacency="add-remove")
+
+
+def labels_of(rows: Array) -> Array:
+    """y of signed rows in an audit, where any will do: -1 where the first entry is below 0."""
+    return np.where(rows[:, 0] < 0, -1.0, 1.0)
 
 
 def replaced(row: Array, other: Array, B: int, m: int) -> tuple[Array, Array]:

@@ -17,8 +17,8 @@ from dynadp.consensus import LocalSolver, LocalWork, ReleasePlan, Releaser, Roun
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, GaussianNoise, Mechanism, RoundNoise, SystemEntropy
 from dynadp.privacy import Event, Unit
-from dynadp.problem import StackedProblem, Terms
-from dynadp.research.audit.cases import Case
+from dynadp.problem import StackedProblem, Terms, row_weights
+from dynadp.research.audit.cases import Case, labels_of
 
 # replicas that are solved at once, and how many numbers their rows may make
 BATCH, NUMBERS = 50_000, 10**7
@@ -173,7 +173,14 @@ class AuditedNode:
     def _solver(self, count: int, *blocks: Array) -> Any:
         case, public, nodes = self.case, self.releases.public, len(blocks)
         problem = StackedProblem(
-            blocks, case.loss, case.regularizer, case.C, case.rho, storage="dense"
+            blocks,
+            case.loss,
+            case.regularizer,
+            case.C,
+            case.rho,
+            storage="dense",
+            labels=[labels_of(rows) for rows in blocks],
+            class_weights=case.class_weights,
         )
         degrees, gamma = np.repeat(self.degrees, nodes), np.repeat(public.gamma, nodes, 0)
         zero = np.zeros((nodes, count, public.dimension))
@@ -198,7 +205,8 @@ class AuditedNode:
         """
         rows = rows[rows.any(axis=1)]
         weight = float(self.releases.public.weight[0, 0])
-        root = np.sqrt(self.case.loss.curvature(F @ rows.T) * weight)
+        weights = weight * row_weights(labels_of(rows), self.case.class_weights)
+        root = np.sqrt(self.case.loss.curvature(F @ rows.T) * weights)
         inner = np.einsum("bd,kd,cd->kbc", rows, 1 / ridge, rows, optimize=True)
         inner = np.eye(len(rows)) + inner * root[:, :, None] * root[:, None, :]
         return np.asarray(np.log(ridge).sum(axis=1) + np.linalg.slogdet(inner)[1])

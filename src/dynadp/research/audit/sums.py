@@ -9,7 +9,7 @@ from dynadp._arrays import Array
 from dynadp.consensus import ReleasePlan, Releaser, Steps, SumRounds, SumSolver, WeighedSum
 from dynadp.mechanisms import Mechanism
 from dynadp.problem import HuberHinge, IntegerRows, Logistic, Loss, Terms
-from dynadp.research.audit.cases import Case, replaced
+from dynadp.research.audit.cases import Case, labels_of, replaced
 from dynadp.research.audit.node import AuditedNode
 
 
@@ -49,7 +49,15 @@ def integer_blocks(node: AuditedNode, count: int, *blocks: Array) -> IntegerRows
     """The rows of data sets in whole numbers; of weighed sums, those of the person as one."""
     people = [node.case.people] * len(blocks) if node.releases.weighed else None
     made = node.releases.resolution, node.case.loss
-    return IntegerRows(blocks, *made, replicas=count, storage="dense", people=people)
+    return IntegerRows(
+        blocks,
+        *made,
+        replicas=count,
+        storage="dense",
+        people=people,
+        labels=[labels_of(rows) for rows in blocks],
+        class_weights=node.case.class_weights,
+    )
 
 
 def worst_sum_cases(dimension: int, rows_per_person: int = 1) -> tuple[Case, ...]:
