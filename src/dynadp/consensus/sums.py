@@ -231,6 +231,17 @@ class SumRounds:
             return None
         return self.releaser.send(self.n, self.state, self._attempt)[1]
 
+    def pass_over(self, *, again: bool) -> None:
+        """Begin a round, or an attempt at it, in which this node has no part."""
+        self.n, self._attempt = (self.n, self._attempt + 1) if again else (self.n + 1, 0)
+        if self.releaser is not None:
+            self.releaser.pass_over(self.n, self._attempt)
+
+    def entry(self, *, again: bool) -> int:
+        """Return under which number the next round's release is entered, or the next attempt's."""
+        masks = self.releaser.masks if self.releaser else None
+        return self.total + masks.spares + 1 if again and masks else self.n + 1
+
     def receive(self, total: Array) -> RoundProgress:
         """End the round with the weighed sum of all messages, K x d."""
         before = self.state

@@ -62,7 +62,7 @@ from dynadp.engines.member_sums import (
     swap_members,
     swap_sealed,
 )
-from dynadp.engines.membership import Membership
+from dynadp.engines.membership import Membership, Overtaken
 from dynadp.engines.notes import NoteRules
 from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
@@ -139,7 +139,7 @@ class NodeRun:
         neighbours, ballots = frozenset(self.neighbours), ballots_of(self.plan, self.absence)
         rules = AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
         if ballots is not None:
-            return replace(rules, longest_note=ballots.width, ballots=ballots)
+            return replace(rules, longest_note=ballots.longest_note, ballots=ballots)
         if not self.edges_may_end:
             return rules
         nodes, near = self.topology.nodes, self.topology.neighbours
@@ -244,6 +244,7 @@ def node_rounds(
     *,
     exchange: NodeExchange | None = None,
     on_round: Callable[[RoundProgress], None] = lambda progress: None,
+    on_again: Callable[[], None] = lambda: None,
     checkpoint: Checkpoint = no_checkpoint,
     storage: Any = "auto",
 ) -> Generator[Awaiting, None, NodeResult]:
@@ -270,6 +271,8 @@ def node_rounds(
         neighbours' plain letters (:class:`~dynadp.engines.exchange.NeighbourLetters`).
     on_round
         Called after every round.
+    on_again
+        Called where all rounds begin anew from their letters: others held a sum without this node.
     checkpoint
         Called at the points of a round, by name.
     storage
@@ -283,12 +286,20 @@ def node_rounds(
         prepared.require_people()
     masks = (yield from _masks(run, letters, journal, draws)) if plan.sealing else None
     with forgetting(masks, journal):
-        members = members_of(plan, run.absence, letters, journal)
-        schema, vector, left, histogram = yield from _learnt(
-            run, prepared, letters, journal, draws, on_round, storage, exchange, masks, members
-        )
-    if members is not None and len(members.members) < len(run.topology.nodes):
-        left = members.members
+        while True:
+            members = members_of(plan, run.absence, letters, journal, masks)
+            given = draws, on_round, storage, exchange, masks, members
+            try:
+                schema, vector, left, histogram = yield from _learnt(
+                    run, prepared, letters, journal, *given
+                )
+                break
+            except Overtaken:
+                if masks:
+                    masks.begin_again(run.topology.nodes)
+                on_again()
+    if members is not None and len(members.summed) < len(run.topology.nodes):
+        left = members.summed
     journal.close("finished")
     checkpoint("closed")
     return NodeResult(schema, np.asarray(vector), left, histogram)
@@ -331,14 +342,13 @@ def _learnt(
         return schema, vector, left, None
     learn = exchange or _exchange(run, letters, rounds, members)
     while not rounds.over:
-        V = rounds.release()
+        V = yield from _released(rounds, members, again=False)
         while True:
             try:
                 learnt = yield from learn(rounds.n, V)
                 break
             except SumSpoiled:
-                assert isinstance(rounds, SumRounds)
-                V = rounds.release_again()
+                V = yield from _released(rounds, members, again=True)
         progress = rounds.receive(learnt)
         sent = np.empty((0, 1, 0)) if V is None else V
         on_round(progress.with_messages(sent, rounds.points))
@@ -359,6 +369,19 @@ def _learnt(
     return schema, vector, (), rounds.histogram() if isinstance(rounds, SumRounds) else None
 
 
+def _released(
+    rounds: Rounds | SumRounds, members: Membership | None, *, again: bool
+) -> Generator[Awaiting, None, Any]:
+    """Begin the next round, or the next attempt at it; return the node's message, None where it has
+    no part in the sum.
+    """
+    if isinstance(rounds, Rounds):
+        return rounds.release()
+    if members is not None and not (yield from members.sends(rounds.entry(again=again))):
+        return rounds.pass_over(again=again)
+    return rounds.release_again() if again else rounds.release()
+
+
 def _centred(
     run: NodeRun,
     rows: NodeRows,
@@ -373,7 +396,8 @@ def _centred(
         return schema
     those, noise = plan.senders, plan.mechanism.noise
     names = [run.topology.nodes[p] for p in those]
-    sent = journal.sent(0) if me in names else {}
+    sends = me in names and (members is None or (yield from members.sends(0)))
+    sent = journal.sent(0) if sends else {}
     if sent is None:
         own = [plan.centrings[run.index]]
         made = private_centre(schema, [rows.sums], [me], own, draws, noise, plan.unit)
@@ -428,22 +452,23 @@ def _sealed_centre(
         return schema
     attempts = CentringAttempts(plan, schema, masks, [run.index], seeded=draws.seeded)
     while True:
-        sent = journal.sent(attempts.entry)
+        sends = members is None or (yield from members.sends(attempts.entry))
+        sent = journal.sent(attempts.entry) if sends else {}
         if sent is None:
             made = attempts.letters(np.array([rows.sums.total]), draws)
             letters.checkpoint("computed")
             sent = journal.spend(attempts.entry, attempts.events, made)
             letters.checkpoint("spent")
-        own = sent[me].view(np.uint64)
+        own = sent[me].view(np.uint64) if sent else None
         if members is None:
             words = yield from letters.swap_sealed(attempts.entry, own, nodes)
         else:
-            away, words = yield from swap_sealed(members, attempts.entry, own)
+            away, words = yield from swap_sealed(members, attempts.entry, 0, own)
+            masks.among(members.members)
             if away:
-                masks.among(members.members)
                 attempts.again()
                 continue
-        centre = attempts.centre(words, rows_of(plan, members.members if members else nodes))
+        centre = attempts.centre(words, rows_of(plan, members.summed if members else nodes))
         if centre is not None:
             return centred(schema, centre)
 

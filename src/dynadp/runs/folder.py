@@ -84,7 +84,8 @@ class RunFolder:
     def note(self, entry: RoundProgress, nodes: Sequence[str] | None = None) -> None:
         """Add the lines of a round: of all nodes, or of these."""
         names, plan = nodes or self.record.topology.nodes, self.record.planned
-        losses = [plan.alphas[node][entry.number - 1] if plan else None for node in names]
+        here = nodes is None or entry.messages.size  # who has no part in a sum loses nothing
+        losses = [plan.alphas[node][entry.number - 1] if plan and here else None for node in names]
         noise = plan.noise if plan else "l2-laplace"
         self.append(line.to_json() for line in entry.lines(names, losses, noise))
 

@@ -452,6 +452,7 @@ class SiloRun:
                             outbox,
                             HeldDraws(draws or entropy_for(record.seed), links.hold),
                             on_round=note,
+                            on_again=folder.restart,
                             checkpoint=checkpoint,
                         )
                     )

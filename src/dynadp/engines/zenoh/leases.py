@@ -130,6 +130,11 @@ class Lease:
         return (there or left)[:1]
 
     @property
+    def granted(self) -> frozenset[str]:
+        """Neighbours that granted the name to this life."""
+        return frozenset(self._until)
+
+    @property
     def begun(self) -> bool:
         """Whether enough neighbours granted the name to this life."""
         return len(self._until) >= self.to_begin

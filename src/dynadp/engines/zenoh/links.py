@@ -10,7 +10,7 @@ nodes rely on the signatures in the letters, and a node is up that answers a fre
 its signature.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import INFO
@@ -272,13 +272,15 @@ class Links:
             what = "an answer of" if kind == "welcome" else what
 
         def ask(author: str) -> None:
-            for sort, number in want.wanted(self.post, author):
-                for j in self.site.neighbours if is_broadcast(sort, number) else (author,):
-                    self._ask(j, _letter(sort, number, author), self._take)
+            for whose, sort, number in want.wanted(self.post, author):
+                for j in self.site.neighbours if is_broadcast(sort, number) else (whose,):
+                    self._ask(j, _letter(sort, number, whose), self._take)
 
         if self.goes_on and not self.edges:
-            silent = self.patience
-            self._until(lambda: want.missing(self.post), ask, what, silent=silent, letters=True)
+            pause, silent = 0.0 if want.late else _ASK, self.patience
+            self._until(
+                lambda: want.missing(self.post), ask, what, pause, silent=silent, letters=True
+            )
         else:
             signs = self.goes_on and n > 0
             self._until(lambda: want.missing(self.post), ask, what, signs=signs, letters=True)
@@ -313,24 +315,32 @@ class Links:
         begun = begun and self.goes_on
         absent = self.post.given_up | self.site.revoked() if begun else frozenset[str]()
         needed = [j for j in self.site.neighbours if j not in absent] or self.site.neighbours
-        try:
-            self._until(
-                lambda: [j for j in needed if j not in held],
-                lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
-                "a greeting of",
-                pause=0.0,
-                silent=self.patience / _PART if begun and not self.edges else None,
-            )
-        except NodeLost:
-            if not (begun and held):
-                raise
-        kept = self.post.latest(self.site.me)
-        held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
-        for where, letters in held.items():  # here, because a ledger serves one thread
-            for letter in letters:
-                self.greetings.require_known(where, letter)
+
+        def greet(needed: Collection[str], silent: float | None) -> None:
+            held.clear()
+            try:
+                self._until(
+                    lambda: [j for j in needed if j not in held],
+                    lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
+                    "a greeting of",
+                    pause=0.0,
+                    silent=silent,
+                )
+            except NodeLost:
+                if not (begun and held):
+                    raise
+            kept = self.post.latest(self.site.me)
+            held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
+            for where, letters in held.items():  # here, because a ledger serves one thread
+                for letter in letters:
+                    self.greetings.require_known(where, letter)
+
+        silent = self.patience / _PART if begun and not self.edges else None
+        greet(needed, silent)
         self._agreed = True
         self._claim()
+        if self.lease is not None:  # what another life of it sent before this one had the name
+            greet(self.lease.granted & {*needed}, silent)
 
     def _claim(self) -> None:
         """Wait until neighbours granted this node's name to this life of it."""
