@@ -206,7 +206,7 @@ def _persons(setting: Mapping[str, Any]) -> str:
     several = "" if alone else "; section 14 for several rows of a person"
     added = setting["adjacency"] == "add-remove"
     if setting.get("targets"):
-        several += "; section 19 for numbers to predict"
+        several += "; section 20 for numbers to predict"
     return f"{several}; section 15 for rows that are added and removed" if added else several
 
 

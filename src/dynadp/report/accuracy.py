@@ -50,6 +50,8 @@ class Accuracy:
     classes: tuple[Value, ...] = ()
     table: tuple[tuple[int, ...], ...] = ()
 
+    mean_error: float | None = None
+
     @classmethod
     def of(cls, found: Measures | ClassMeasures, note: str) -> "Accuracy":
         """What measures say, on such rows."""
@@ -70,6 +72,14 @@ class Accuracy:
             classes=found.classes if isinstance(found, ClassMeasures) else (),
             table=found.confusion if isinstance(found, ClassMeasures) else (),
         )
+
+    @classmethod
+    def of_numbers(cls, found: TargetMeasures, note: str) -> "Accuracy":
+        """What measures of a model that answers a number say."""
+        others = tuple(
+            (TARGET_NAMES[name], one.value, one.low, one.high) for name, one in found.found.items()
+        )
+        return cls(note=note, rows=found.rows, others=others, mean_error=found.mean_error)
 
     @property
     def range(self) -> str:
@@ -108,6 +118,8 @@ def public_accuracy(view: RunView) -> Accuracy:
     try:
         rows = source(path, separator=file["data"].get("separator"))
         note = f"{name}, which the run file declares public"
+        if model.target is not None:
+            return Accuracy.of_numbers(evaluate_target(model, rows), note)
         return Accuracy.of(evaluate(model, rows), note)
     except DynadpError as error:
         return Accuracy(note=f"{name} cannot be evaluated: {error}")

@@ -1,4 +1,4 @@
-"""Rows with a number to predict that move a release most (maths.md 19)."""
+"""Rows with a number to predict that move a release most (maths.md 20)."""
 
 from dataclasses import replace
 
