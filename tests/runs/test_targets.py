@@ -15,22 +15,25 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from dynadp.cli import main
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
+from dynadp.data.encoding import Blocks
 from dynadp.data.labels import Target
-from dynadp.data.node_rows import NodeRows
-from dynadp.data.readers import source
+from dynadp.data.node_rows import StreamedShard
+from dynadp.data.readers import LEAST_MEMORY, source
 from dynadp.engines.simulation import simulate
 from dynadp.errors import ConfigError, DeclarationError
-from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.error_sums import error_sums, private_errors
 from dynadp.mechanisms.sealed import Sealed
-from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import plan
 from dynadp.planning.plans import Plan
 from dynadp.privacy.units import Unit
+from dynadp.problem.gamma import default_gamma
+from dynadp.problem.integer_rows import Resolution, integer_rows_of
 from dynadp.problem.losses import Logistic
 from dynadp.problem.regularizers import SquaredL2
-from dynadp.problem.residual_losses import Huber, PseudoHuber
+from dynadp.problem.residual_losses import Huber, LogisticCosh, PseudoHuber
+from dynadp.problem.solver import solve
+from dynadp.problem.streamed import local_problem
 from dynadp.runs.model import load_model
 from dynadp.runs.run_file import load_run_file
 from dynadp.runs.scoring import evaluate_target
@@ -53,6 +56,7 @@ def trained(data, **given):
     return train(data.schema, tables, RING, **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [{}, {"mechanism": Sealed(honest=2)}, {"algorithm": "admm"}, {"mechanism": "dual"}],
@@ -67,30 +71,32 @@ def test_private_runs_learn(data, how):
     assert found.total.epsilon <= 4.0
 
 
-@pytest.mark.parametrize("mechanism", [Sum(), Sum(True), Dual()], ids=repr)
-def test_streamed_rows_give_the_same_run(data, tmp_path, mechanism):
+@pytest.mark.parametrize("loss", [Huber(), PseudoHuber(0.3), LogisticCosh()], ids=repr)
+@pytest.mark.parametrize("texts", [False, True])
+def test_streamed_rows_add_up_as_rows_in_memory(data, tmp_path, loss, texts):
+    """Also where the target is written as text, which takes the slow path."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    tables = data.tables(NODES)
-    files = {}
-    for node, table in tables.items():
-        pq.write_table(pa.table(dict(table)), tmp_path / f"{node}.parquet")
-        files[node] = NodeRows(
-            data.schema, source(tmp_path / f"{node}.parquet", memory=1 << 20), node
-        )
-    counts = [len(t["age"]) for t in tables.values()]
-    made = plan(
-        counts,
-        RING,
-        data.schema.dimension,
-        epsilon=4.0,
-        delta=1e-5,
-        mechanism=mechanism,
-        features=data.schema.feature_count,
-        classes=0,
-    )
-    one = train(data.schema, tables, RING, made, draws=SeededEntropy(0))
-    other = train(data.schema, files, RING, made, draws=SeededEntropy(0))
-    np.testing.assert_allclose(one.model().coef, other.model().coef, atol=1e-5)
+    table = {k: v[:400] for k, v in data.train.items()}
+    stored = table | ({"pay": [f" {pay}" for pay in table["pay"]]} if texts else {})
+    pq.write_table(pa.table(dict(stored)), tmp_path / "a.parquet")
+    held = data.schema.shard(table, "a")
+    blocks = Blocks(data.schema, source(tmp_path / "a.parquet", memory=LEAST_MEMORY), "a")
+    there = StreamedShard(blocks, 400, "a")
+    rng = np.random.default_rng(0)
+    resolution, z = Resolution.of(400, held.dimension), rng.normal(size=(2, held.dimension))
+    sums = [integer_rows_of([one], resolution, loss).gradient(z) for one in (held, there)]
+    np.testing.assert_allclose(*sums, atol=50 * resolution.longest)
+    given = loss, SquaredL2(), 2.0, 0.1
+    one, other = (local_problem([one], *given) for one in (held, there))
+    F = rng.normal(size=(1, 2, held.dimension))
+    np.testing.assert_allclose(one.local_gradient(F), other.local_gradient(F), atol=1e-12)
+    np.testing.assert_allclose(one.local_value(F), other.local_value(F), rtol=1e-12)
+    H, K = (each.hessians(F, each.margins(F)) for each in (one, other))
+    np.testing.assert_allclose(H, K, atol=1e-10)
+    q, b = np.full((1, 1), 0.1), np.zeros((1, 1, held.dimension))
+    start = np.zeros((1, 1, held.dimension))
+    ends = [solve(each, q, b, default_gamma(each), start).point for each in (one, other)]
+    np.testing.assert_allclose(*ends, atol=1e-7)
 
 
 def test_without_noise_a_network_ends_at_the_pooled_optimum(data):
@@ -105,7 +111,7 @@ def test_without_noise_a_network_ends_at_the_pooled_optimum(data):
 def test_losses_that_do_not_fit_the_rows_are_refused(data, node):
     shards = data.shards(names=NODES) if node else census(300, nodes=3).shards(names=NODES)
     loss = Logistic() if node else Huber()
-    with pytest.raises(DeclarationError, match="loss '(logistic|huber)' is for"):
+    with pytest.raises(DeclarationError, match=r"loss '(logistic|huber)' is for"):
         simulate(shards, RING, Plan.of(loss=loss, rho=0.1, rounds=2))
 
 
@@ -168,7 +174,7 @@ def test_noisy_measures_hold_noise_and_sampling():
     for seed in range(100):
         some = rng.integers(10**6, size=n)
         made = private_errors(
-            error_sums(p[some], t[some]), 0.5, node="a", draws=SeededEntropy(seed), unit=Unit()
+            error_sums(p[some], t[some]), 1.0, node="a", draws=SeededEntropy(seed), unit=Unit()
         )
         for name, one in noisy_target_measures(made, target).items():
             inside[name] += one.low <= truth[name] <= one.high
@@ -273,6 +279,7 @@ def test_losses_that_cannot_be_are_refused(folder):
     assert "squared" in told.output or "huber" in told.output
 
 
+@pytest.mark.slow
 def test_by_round_and_without_noise(folder):
     sums = {"mechanism": "sum", "mu": 0.1, "delta": 1e-5}
     path = run_file(folder, privacy=sums, training={"rounds": 20})

@@ -10,7 +10,16 @@ from dynadp.data import Value, census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
 from dynadp.report.record_view import RunView
-from dynadp.runs import NAMES, ClassMeasures, Measures, evaluate, load_model
+from dynadp.runs import (
+    NAMES,
+    TARGET_NAMES,
+    ClassMeasures,
+    Measures,
+    TargetMeasures,
+    evaluate,
+    evaluate_target,
+    load_model,
+)
 
 PRIVATE = (
     "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
