@@ -622,8 +622,10 @@ def test_several_classes_are_one_run_in_the_ledger(folder, how):
     assert model.privacy_["protected"]
     for p in "012":
         runs, events = charged(folder, p)
-        assert list(runs.values()) == [list(range(1, 16))]
-        assert [e.round for e in events] == list(range(1, 16))
+        rounds = 5 * model.privacy_["problems"]
+        assert rounds == (5 if how["epsilon"] else 15)  # sums have one model of all classes
+        assert list(runs.values()) == [list(range(1, rounds + 1))]
+        assert [e.round for e in events] == list(range(1, rounds + 1))
         assert worst_node(events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
 
 
@@ -1000,7 +1002,7 @@ def test_sealed_sums_are_charged_and_leave_no_key(tmp_path):
 
 @pytest.mark.parametrize("given", [{"epsilon": 4.0}, {"mu": 0.1, "rounds": 4}])
 def test_several_classes_by_sealed_sums(given, tmp_path):
-    """Each problem has keys of its own; entries do not collide, spare attempts among them."""
+    """One release a round holds all classes."""
     for p in range(5):
         with Ledger.create(tmp_path / f"{p}.sqlite", str(p), who="me", at=AT) as ledger:
             ledger.set_cap(Cap.of(50.0, 1e-5), who="me", at=AT)
@@ -1014,10 +1016,12 @@ def test_several_classes_by_sealed_sums(given, tmp_path):
         ledger=tmp_path,
         topology=Topology.family("ring", 5).named([str(p) for p in range(5)]),
     ).fit(X3, Y3)
-    assert model.privacy_["problems"] == 3
+    assert model.privacy_["problems"] == 1
+    assert model.coef_.shape == (3, 2)
     with Ledger.open(tmp_path / "0.sqlite", read_only=True) as ledger:
         spent = ledger.spent()
-        assert len(spent) == 3 * model.n_iter_ == len({event.round for event in spent})
+        assert len(spent) == model.n_iter_ == len({event.round for event in spent})
+        assert {event.dimension for event in spent} == {9}
         assert worst_node(spent, 1e-5).epsilon <= model.privacy_["epsilon"]
 
 
@@ -1035,19 +1039,37 @@ def test_who_is_honest_must_be_declared(given, words):
         private(**{"epsilon": 1.0, **given}).fit(X2, Y2)
 
 
-def test_several_classes_by_sums_share_the_total():
+def test_several_classes_by_sums_are_one_model(tmp_path):
     model = NetworkClassifier(
         epsilon=8.0, delta=1e-5, data_norm=5.0, classes=["north", "south", "west"], random_state=0
     ).fit(X3, Y3)
     assert model.plan_.algorithm == "sum"
-    assert model.plan_.rounds == 3 * model.n_iter_
+    assert model.plan_.rounds == model.n_iter_
+    assert "problems" not in model.privacy_["statement"]
     assert worst_node(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
     assert model.score(X3, Y3) > 0.75
+    p, scores = model.predict_proba(X3), model.decision_function(X3)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    np.testing.assert_allclose(np.log(p[:, 0] / p[:, 1]), scores[:, 0] - scores[:, 1], atol=1e-9)
+    model.save(tmp_path / "model.json")
+    again = NetworkClassifier.load(tmp_path / "model.json")
+    np.testing.assert_array_equal(again.predict_proba(X3), p)
+    moment = NetworkClassifier(
+        epsilon=8.0,
+        delta=1e-5,
+        data_norm=5.0,
+        classes=["north", "south", "west"],
+        mechanism=Sum(second_moment=True),
+        random_state=0,
+    ).fit(X3, Y3)
+    assert moment.score(X3, Y3) > 0.75
     with pytest.raises(DeclarationError, match="leave second_moment out"):
-        NetworkClassifier(
+        plan(
+            [100] * 3,
+            Topology.family("ring", 3),
+            5,
             epsilon=8.0,
             delta=1e-5,
-            data_norm=5.0,
-            classes=["north", "south", "west"],
             mechanism=Sum(second_moment=True),
-        ).fit(X3, Y3)
+            problems=3,
+        )

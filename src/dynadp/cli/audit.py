@@ -77,6 +77,12 @@ if TYPE_CHECKING:
     help="Columns of the rows; the fewer, the sharper.",
 )
 @option(
+    "--classes",
+    type=click.IntRange(min=2),
+    default=2,
+    help="Of sums: how many classes the label has.",
+)
+@option(
     "--rounds",
     type=ROUNDS,
     default=1,
@@ -161,6 +167,7 @@ def _lines(found: "Audit") -> list[str]:
         what = _sealed(setting)
     if gaussian and not sums:
         what += " with Gaussian noise"
+    many = f" with {setting['classes']} classes" if "classes" in setting else ""
     claims, finds = (
         [f"epsilon = {found.alpha_claimed:.4g} at most{at}"],
         [f"epsilon = {found.epsilon_lower:.4g} at least{at}"],
@@ -176,12 +183,13 @@ def _lines(found: "Audit") -> list[str]:
         sections = "section 12" if sums else "sections 4, 6 and 12"
         if "honest" in setting:
             sections = "sections 12 and 13"
+        sections += " and 19" if many else ""
         exact = (
             f"before noise their vectors differ by {found.largest_shift:.4g} deviations at most, "
             f"where {found.mu_claimed:.4g} is allowed"
         )
     return [
-        f"{what} in dimension {setting['dimension']}, {rounds}: {found.verdict}.",
+        f"{what} in dimension {setting['dimension']}{many}, {rounds}: {found.verdict}.",
         f"Claimed: {', '.join(claims)}.",
         f"Found:   {', '.join(finds)}, with {100 * found.confidence:g}% confidence.",
         f"From {found.draws:,} releases of each of two data sets that differ in "

@@ -38,6 +38,7 @@ ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the wh
 @option("--label", help="Name of the label column.")
 @option("--negative", help="Its negative value.")
 @option("--positive", help="Its positive value.")
+@option("--classes", metavar="A,B,C", help="Instead: its values, where there are three or more.")
 @option(
     "--numeric", multiple=True, metavar="NAME:LOW:HIGH", help="A numeric column with public bounds."
 )
@@ -73,8 +74,14 @@ def _terminal() -> bool:
 def _complete(given: dict[str, Any]) -> dict[str, Any]:
     """Ask for what is missing; without a terminal, refuse."""
     columns = given["numeric"] or given["categorical"]
+    if given["classes"] and (given["negative"] or given["positive"]):
+        raise DeclarationError(
+            "--classes lists all values of the label: leave out --negative and --positive"
+        )
+    two = () if given["classes"] else ("negative", "positive")
+    questions = {n: q for n, q in _QUESTIONS.items() if n in ("nodes", "label", *two)}
     if not _terminal():
-        missing = [name for name in _QUESTIONS if not given[name]]
+        missing = [name for name in questions if not given[name]]
         missing += [] if columns else ["numeric or --categorical"]
         if missing:
             flags = ", --".join(missing).replace("nodes", "node")
@@ -82,7 +89,7 @@ def _complete(given: dict[str, Any]) -> dict[str, Any]:
                 f"missing --{flags}; give them, or run dynadp init in a terminal to be asked"
             )
         return given
-    for name, question in _QUESTIONS.items():
+    for name, question in questions.items():
         while not given[name]:
             answer = click.prompt(question)
             given[name] = answer.split() if name == "nodes" else answer
@@ -95,7 +102,9 @@ def _complete(given: dict[str, Any]) -> dict[str, Any]:
 
 def _parsed(given: dict[str, Any]) -> dict[str, Any]:
     parsers = {"nodes": _node, "numeric": _bounds, "categorical": _values}
-    return given | {name: [parse(text) for text in given[name]] for name, parse in parsers.items()}
+    classes = [value for value in (given["classes"] or "").split(",") if value]
+    parsed: dict[str, Any] = {n: [parse(text) for text in given[n]] for n, parse in parsers.items()}
+    return given | parsed | {"classes": classes}
 
 
 def _node(text: str) -> tuple[str, str]:

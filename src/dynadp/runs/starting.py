@@ -32,6 +32,8 @@ class Start:
         The total.
     seed
         Makes it a SIMULATION, which needs no ledgers.
+    classes
+        Three or more values of the label, in place of the two.
     """
 
     nodes: Sequence[tuple[str, str]]
@@ -43,6 +45,7 @@ class Start:
     epsilon: float = 1.0
     delta: float = 1e-5
     seed: int | None = None
+    classes: Sequence[str] = ()
 
     def write(self, folder: str | Path) -> None:
         """Write schema.toml and run.toml into a folder; nothing is overwritten."""
@@ -63,8 +66,11 @@ class Start:
     def schema_text(self) -> str:
         """The schema."""
         norm = max(1.0, sqrt(len(self.numeric) + len(self.categorical)))
-        label = {name: _toml(getattr(self, name)) for name in ("label", "negative", "positive")}
-        blocks = [_SCHEMA.format(norm=norm, **label)]
+        if self.classes:
+            declared = f"values = {_toml(list(self.classes))}"
+        else:
+            declared = f"negative = {_toml(self.negative)}\npositive = {_toml(self.positive)}"
+        blocks = [_SCHEMA.format(norm=norm, label=_toml(self.label), values=declared)]
         for name, low, high in self.numeric:
             middle = (low + high) / 2
             blocks.append(_NUMERIC.format(name=_toml(name), low=low, high=high, middle=middle))
@@ -105,8 +111,7 @@ norm = {norm:.3g}   # rows longer than this, in units of the scaled columns, are
 
 [label]
 name = {label}
-negative = {negative}
-positive = {positive}
+{values}
 """
 _NUMERIC = """\
 [[columns]]

@@ -179,21 +179,9 @@ class AuditedNode:
         return LocalSolver(problem, degrees, self.eta, gamma, zero, private=True)
 
     def _targets(self, *blocks: Array) -> list[Array] | None:
-        """Targets of these blocks of rows: those of either data set, or 0 of rows that are zero."""
+        """Targets of these blocks of rows; None for a loss of margins."""
         case = self.case
-        if case.targets is None or case.other_targets is None:
-            return None
-        found = []
-        for block in blocks:
-            if block is case.rows:
-                found.append(case.targets)
-            elif block is case.other:
-                found.append(case.other_targets)
-            elif block.any():
-                raise DeclarationError("rows of neither data set have no targets")
-            else:
-                found.append(np.zeros(len(block)))
-        return found
+        return [case.answers_of(block) for block in blocks] if case.loss.residual else None
 
     def log_density(
         self, solver: LocalSolver, state: admm.State, noise: RoundNoise, F: Array
