@@ -16,6 +16,7 @@ NAMES = [
     "Ledger",
     "Model",
     "NetworkClassifier",
+    "NetworkRegressor",
     "Numeric",
     "Plan",
     "Schema",
