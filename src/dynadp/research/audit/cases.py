@@ -92,7 +92,6 @@ class Case:
             raise DeclarationError(f"the longest row has norm {longest:g}; expected at most 1")
 
     @property
-    @property
     def vectors(self) -> int:
         """How many vectors of d numbers a sum holds."""
         return self.classes if self.classes > 2 else 1
