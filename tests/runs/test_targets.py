@@ -245,7 +245,7 @@ def test_a_run_file_from_check_to_predict(folder, data):
     page = command("report", "out", "--out", "out.html")
     assert page.exit_code == 0, page.output
     assert "How near the model&#39;s numbers are" in (folder / "out.html").read_text()
-    assert "a number" in command("tradeoff", path).output
+    assert "separates two values" in command("tradeoff", path).output
 
 
 def test_private_rows_are_charged(folder):
