@@ -204,16 +204,14 @@ def test_a_network_computes_what_a_simulation_does(data, tmp_path, mechanism):
         classes=J,
     )
     rows = data.tables(NODES)
-    network = MemoryNetwork(tmp_path, data.schema, chosen, rows, draws=SeededEntropy(3))
-    network.start(*NODES)
-    network.run()
-    found = [network.nodes[name].result.model for name in NODES]
+    with MemoryNetwork(data.schema, chosen, rows, tmp_path, SeededEntropy(3)) as network:
+        found = [made.vector for made in network.finish().values()]
     shards = [data.schema.shard(rows[name], name) for name in NODES]
     run = simulate(shards, RING, chosen, draws=SeededEntropy(3))
     assert chosen.release_plan.width(chosen.rounds) == J * d
-    for model in found:
-        whole = np.column_stack([model.coef, model.intercept])
-        np.testing.assert_array_equal(whole.ravel(), run.models()[0, 0])
+    assert len(found) == 3
+    for vector in found:
+        np.testing.assert_array_equal(vector, run.models()[0, 0])
 
 
 def test_streamed_rows_train_the_same_model(data, tmp_path):
