@@ -14,7 +14,7 @@ from dynadp.data.shard import Shard
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.mechanisms.error_sums import SENSITIVITY, WEIGHTS, error_sums, private_errors
+from dynadp.mechanisms.noisy_errors import SENSITIVITY, WEIGHTS, error_sums, private_errors
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum

@@ -22,7 +22,7 @@ from dynadp.data.readers import LEAST_MEMORY, source
 from dynadp.engines.simulation import simulate
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.mechanisms.error_sums import error_sums, private_errors
+from dynadp.mechanisms.noisy_errors import error_sums, private_errors
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.planning.planner import plan
 from dynadp.planning.plans import Plan

@@ -27,12 +27,12 @@ from .entropy import SeededEntropy as SeededEntropy
 from .entropy import ShiftedDraws as ShiftedDraws
 from .entropy import SystemEntropy as SystemEntropy
 from .entropy import entropy_for as entropy_for
-from .error_sums import NoisyErrors as NoisyErrors
-from .error_sums import error_sums as error_sums
-from .error_sums import private_errors as private_errors
 from .gaussian import GaussianNoise as GaussianNoise
 from .histogram import NoisyHistogram as NoisyHistogram
 from .histogram import private_histogram as private_histogram
+from .noisy_errors import NoisyErrors as NoisyErrors
+from .noisy_errors import error_sums as error_sums
+from .noisy_errors import private_errors as private_errors
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_for as mechanism_for
