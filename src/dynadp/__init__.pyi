@@ -16,6 +16,7 @@ from .data.vectors import Vector as Vector
 from .engines.simulation import simulate as simulate
 from .errors import DynadpError as DynadpError
 from .estimators import NetworkClassifier as NetworkClassifier
+from .estimators import NetworkRegressor as NetworkRegressor
 from .planning.planner import plan as plan
 from .planning.plans import Plan as Plan
 from .privacy.cap import Cap as Cap

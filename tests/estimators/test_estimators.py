@@ -294,7 +294,7 @@ def test_private_fits_do_not_guess_a_bound():
         ({"data_norm": 0.0}, "data_norm is 0.0"),
         ({"data_norm": "5"}, "data_norm is '5'"),
         (
-            {"epsilon": None, "mechanism": None, "loss": "squared"},
+            {"epsilon": None, "mechanism": None, "loss": "cubic"},
             "expected a Loss or one of smoothed_hinge, logistic",
         ),
         (
@@ -631,9 +631,11 @@ def test_several_classes_are_one_run_in_the_ledger(folder, how):
     assert model.privacy_["protected"]
     for p in "012":
         runs, events = charged(folder, p)
+        rounds = 5 * model.privacy_["problems"]
+        assert rounds == (5 if how["epsilon"] else 15)  # sums have one model of all classes
         first = 0 if how["epsilon"] else 1  # rows are centred where there is a total
-        assert list(runs.values()) == [list(range(first, 16))]
-        assert [e.round for e in events] == list(range(first, 16))
+        assert list(runs.values()) == [list(range(first, rounds + 1))]
+        assert [e.round for e in events] == list(range(first, rounds + 1))
         assert worst_node(events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
 
 
@@ -901,7 +903,7 @@ def test_only_the_estimator_needs_scikit_learn():
     needs = re.compile(r"^(from|import) sklearn", re.MULTILINE)
     assert {
         str(path.relative_to(root)) for path in root.rglob("*.py") if needs.search(path.read_text())
-    } == {"estimators/classifier.py"}
+    } == {f"estimators/{name}.py" for name in ("classifier", "network", "regressor")}
 
 
 def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
@@ -920,7 +922,7 @@ def test_a_fit_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
         monkeypatch.context() as broken
     ):  # a failure after the reservation, before anything is released
         broken.setattr(
-            "dynadp.estimators.classifier.centring_round",
+            "dynadp.estimators.network.centring_round",
             lambda *_: (_ for _ in ()).throw(NotCertified("not today")),
         )
         with pytest.raises(NotCertified):
@@ -1071,7 +1073,7 @@ def test_sealed_sums_are_charged_and_leave_no_key(tmp_path):
 
 @pytest.mark.parametrize("given", [{"epsilon": 4.0}, {"mu": 0.1, "rounds": 4}])
 def test_several_classes_by_sealed_sums(given, tmp_path):
-    """Each problem has keys of its own; entries do not collide, spare attempts among them."""
+    """One release a round holds all classes."""
     for p in range(5):
         with Ledger.create(tmp_path / f"{p}.sqlite", str(p), who="me", at=AT) as ledger:
             ledger.set_cap(Cap.of(50.0, 1e-5), who="me", at=AT)
@@ -1085,10 +1087,11 @@ def test_several_classes_by_sealed_sums(given, tmp_path):
         ledger=tmp_path,
         topology=Topology.family("ring", 5).named([str(p) for p in range(5)]),
     ).fit(X3, Y3)
-    assert model.privacy_["problems"] == 3
+    assert model.privacy_["problems"] == 1
+    assert model.coef_.shape == (3, 2)
     with Ledger.open(tmp_path / "0.sqlite", read_only=True) as ledger:
         spent = ledger.spent()
-        rounds = 3 * model.n_iter_ + (given.get("epsilon") is not None)  # the centre first
+        rounds = model.n_iter_ + (given.get("epsilon") is not None)  # the centre first
         assert len(spent) == rounds == len({event.round for event in spent})
         assert worst_node(spent, 1e-5).epsilon <= model.privacy_["epsilon"]
 
@@ -1107,19 +1110,37 @@ def test_who_is_honest_must_be_declared(given, words):
         private(**{"epsilon": 1.0, **given}).fit(X2, Y2)
 
 
-def test_several_classes_by_sums_share_the_total():
+def test_several_classes_by_sums_are_one_model(tmp_path):
     model = NetworkClassifier(
         epsilon=8.0, delta=1e-5, data_norm=5.0, classes=["north", "south", "west"], random_state=0
     ).fit(X3, Y3)
     assert model.plan_.algorithm == "sum"
-    assert model.plan_.rounds == 3 * model.n_iter_
+    assert model.plan_.rounds == model.n_iter_
+    assert "problems" not in model.privacy_["statement"]
     assert worst_node(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
     assert model.score(X3, Y3) > 0.75
+    p, scores = model.predict_proba(X3), model.decision_function(X3)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    np.testing.assert_allclose(np.log(p[:, 0] / p[:, 1]), scores[:, 0] - scores[:, 1], atol=1e-9)
+    model.save(tmp_path / "model.json")
+    again = NetworkClassifier.load(tmp_path / "model.json")
+    np.testing.assert_array_equal(again.predict_proba(X3), p)
+    moment = NetworkClassifier(
+        epsilon=8.0,
+        delta=1e-5,
+        data_norm=5.0,
+        classes=["north", "south", "west"],
+        mechanism=Sum(second_moment=True),
+        random_state=0,
+    ).fit(X3, Y3)
+    assert moment.score(X3, Y3) > 0.75
     with pytest.raises(DeclarationError, match="leave second_moment out"):
-        NetworkClassifier(
+        plan(
+            [100] * 3,
+            Topology.family("ring", 3),
+            5,
             epsilon=8.0,
             delta=1e-5,
-            data_norm=5.0,
-            classes=["north", "south", "west"],
             mechanism=Sum(second_moment=True),
-        ).fit(X3, Y3)
+            problems=3,
+        )

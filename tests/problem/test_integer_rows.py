@@ -9,8 +9,9 @@ from scipy.sparse import csr_array
 from dynadp.errors import DeclarationError
 from dynadp.problem.integer_rows import IntegerRows, Resolution
 from dynadp.problem.losses import HuberHinge, Logistic
+from dynadp.problem.residual_losses import Huber, PseudoHuber
 
-LOSSES = [Logistic(3.0), Logistic(), HuberHinge(0.5, 1.0)]
+LOSSES = [Logistic(3.0), Logistic(), HuberHinge(0.5, 1.0), Huber(0.2), PseudoHuber(0.2)]
 
 
 def rows_of(rng, n, d, sparse):
@@ -19,15 +20,16 @@ def rows_of(rng, n, d, sparse):
     return csr_array(rows) if sparse else rows
 
 
-def by_hand(rows, z, loss, resolution):
+def by_hand(rows, z, loss, resolution, targets=None):
     """The same in Python's whole numbers."""
     rows = rows.toarray() if isinstance(rows, csr_array) else rows
     h, total = resolution.step, [0] * rows.shape[1]
-    for row in rows:
+    for i, row in enumerate(rows):
         k = [round(float(v)) for v in np.rint(row / h)]
         if sum(v * v for v in k) > resolution.longest**2:
             continue
         margin = float(np.dot(np.array(k, float), z) * h)
+        margin -= 0.0 if targets is None else float(targets[i])
         slope = round(float(np.rint(loss.slope(np.array([margin]))[0] / h)))
         slope = max(-(2**resolution.bits), min(slope, 2**resolution.bits))
         total = [a + slope * b for a, b in zip(total, k, strict=True)]
@@ -42,11 +44,12 @@ def test_sums_are_those_of_whole_numbers(storage, sparse, loss):
     blocks = [rows_of(rng, n, 7, sparse) for n in (1, 40, 13)]
     resolution = Resolution.of(40, 7)
     z = rng.normal(size=(2, 7))
-    held = IntegerRows(blocks, resolution, loss, replicas=2, storage=storage)
+    targets = [rng.uniform(-1, 1, b.shape[0]) for b in blocks] if loss.residual else None
+    held = IntegerRows(blocks, resolution, loss, replicas=2, storage=storage, answers=targets)
     found = held.gradient(z)
     for p, block in enumerate(blocks):
         for k in range(2):
-            expected = by_hand(block, z[k], loss, resolution)
+            expected = by_hand(block, z[k], loss, resolution, targets and targets[p])
             # a margin may be added in another order, which moves a slope by one step at most
             assert np.abs(found[p, k] - expected).max() <= block.shape[0] * resolution.longest
             np.testing.assert_allclose(found[p, k], expected, atol=resolution.longest)
@@ -60,7 +63,8 @@ def test_no_row_adds_more_than_declared(seed, loss, far, sparse):
     block = rows_of(rng, 5, 6, sparse) * rng.choice([1.0, 1.0, 1.00002, 3.0], (5, 1))
     resolution, z = Resolution.of(5, 6), far * rng.normal(size=(1, 6))
     for row in csr_array(block).toarray():
-        one = IntegerRows([row[None]], resolution, loss)
+        targets = [rng.choice([-1.0, 0.3, 1.0], 1)] if loss.residual else None
+        one = IntegerRows([row[None]], resolution, loss, answers=targets)
         assert np.linalg.norm(one.gradient(z)) <= resolution.gradient
         assert np.linalg.norm(one.moment()) <= resolution.moment
 

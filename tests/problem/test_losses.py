@@ -6,6 +6,7 @@ import pytest
 
 from dynadp.errors import DeclarationError, LossError
 from dynadp.problem.losses import HuberHinge, Logistic, Loss, SmoothedHinge, check_loss
+from dynadp.problem.residual_losses import Huber, LogisticCosh, PseudoHuber, ResidualLoss
 from support.contracts.loss import LossContract
 from support.reference import losses as reference_losses
 
@@ -30,8 +31,35 @@ class TestSmoothedHinge(LossContract):
     loss = SmoothedHinge(width=0.1)
 
 
+class TestPseudoHuber(LossContract):
+    loss = PseudoHuber()
+
+
+class TestSharpPseudoHuber(LossContract):
+    loss = PseudoHuber(0.01)
+
+
+class TestLogisticCosh(LossContract):
+    loss = LogisticCosh()
+
+
+class TestWideLogisticCosh(LossContract):
+    loss = LogisticCosh(2.0)
+
+
+class TestHuber(LossContract):
+    loss = Huber(0.153)  # kinks where no test looks
+
+
+class TestWideHuber(LossContract):
+    loss = Huber(3.0)
+
+
+RESIDUAL = [PseudoHuber(0.3), LogisticCosh(0.2), Huber(0.5)]
+
+
 @pytest.mark.parametrize(
-    "loss", [Logistic(), Logistic(3.0), HuberHinge(0.3), SmoothedHinge(0.2, 2.0)]
+    "loss", [Logistic(), Logistic(3.0), HuberHinge(0.3), SmoothedHinge(0.2, 2.0), *RESIDUAL]
 )
 def test_agrees_with_formulas_written_again(loss):
     z = np.concatenate([np.linspace(-40, 40, 4001), [-1e6, 1e6]])
@@ -54,7 +82,7 @@ def test_logistic_shows_its_one_parameter():
     assert repr(Logistic(3.0)) == "Logistic(margin=3.0)"
 
 
-@pytest.mark.parametrize("make", [SmoothedHinge, HuberHinge])
+@pytest.mark.parametrize("make", [SmoothedHinge, HuberHinge, PseudoHuber, LogisticCosh, Huber])
 @pytest.mark.parametrize("width", [0.0, -1.0, np.nan, np.inf])
 def test_width_must_be_positive(make, width):
     with pytest.raises(DeclarationError, match="width"):
@@ -190,3 +218,66 @@ class Sharp(Own):
 def test_a_broken_bound_is_named(loss, bound):
     with pytest.raises(LossError, match=bound):
         check_loss(loss)
+
+
+@pytest.mark.parametrize("loss", RESIDUAL, ids=repr)
+def test_losses_of_residuals_are_even_and_small_at_zero(loss):
+    r = np.concatenate([np.geomspace(1e-12, 1e6, 200), [0.0]])
+    np.testing.assert_array_equal(loss.value(r), loss.value(-r))
+    np.testing.assert_array_equal(loss.slope(r), -loss.slope(-r))
+    # the squared loss near 0, without cancellation
+    near = r[(r > 0) & (r < 1e-5 * loss.width)]
+    np.testing.assert_allclose(loss.value(near), near**2 / (2 * loss.width), rtol=1e-9)
+    assert loss.at_zero == loss.value(np.ones(1))[0] > loss.value(np.zeros(1))[0] == 0
+    assert Logistic(3.0).at_zero == Logistic(3.0).value(np.zeros(1))[0]
+
+
+@dataclass(frozen=True)
+class Squared(ResidualLoss):
+    """r^2/2: its slope has no bound."""
+
+    width: float = 1.0
+    name: ClassVar[str] = "own squares"
+
+    def value(self, z):
+        return z * z / 2
+
+    def slope(self, z):
+        return z
+
+    def curvature(self, z):
+        return np.ones_like(z)
+
+
+class Upside(Huber):
+    """Falls with the residual's size."""
+
+    name: ClassVar[str] = "upside"
+
+    def value(self, z):
+        return 1e6 + self.width - z
+
+    def slope(self, z):
+        return -np.ones_like(z)
+
+    def curvature(self, z):
+        return np.zeros_like(z)
+
+
+@pytest.mark.parametrize(
+    ("loss", "bound"),
+    [
+        (Squared(), r"'own squares' breaks \|L'\| <= 1 \(clip the slope, as 'huber' does"),
+        (Upside(), r"'upside' breaks L'\(-1\) < 0 < L'\(1\)"),
+    ],
+)
+def test_a_broken_bound_of_a_loss_of_residuals_is_named(loss, bound):
+    with pytest.raises(LossError, match=bound):
+        check_loss(loss)
+
+
+@pytest.mark.parametrize("name", ["squared", "squared_error", "mse"])
+def test_squares_without_a_bound_are_refused_by_name(name):
+    with pytest.raises(DeclarationError, match=r"slope has no bound.*take 'huber'"):
+        Loss.named(name)
+    assert Loss.named("huber") is Huber

@@ -14,6 +14,7 @@ from dynadp.problem import threads as threads_module
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.problem.residual_losses import LogisticCosh, PseudoHuber
 from dynadp.problem.storage import DenseRows, SparseRows, stack_rows
 
 
@@ -51,11 +52,20 @@ def test_stacked_products_are_the_nodes_products(counts, make, as_sparse, replic
 
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize(
-    ("loss", "R"), [(Logistic(3.0), SquaredL2()), (HuberHinge(1.0), SmoothElasticNet())]
+    ("loss", "R"),
+    [
+        (Logistic(3.0), SquaredL2()),
+        (HuberHinge(1.0), SmoothElasticNet()),
+        (PseudoHuber(0.3), SquaredL2()),
+        (LogisticCosh(0.3), SmoothElasticNet()),
+    ],
 )
 def test_derivatives_by_differences(storage, loss, R):
     rng = np.random.default_rng(2)
-    problem = StackedProblem(blocks((30, 50), 5), loss, R, C=3.0, rho=0.1, storage=storage)
+    targets = [rng.uniform(-1, 1, n) for n in (30, 50)] if loss.residual else None
+    problem = StackedProblem(
+        blocks((30, 50), 5), loss, R, C=3.0, rho=0.1, storage=storage, targets=targets
+    )
     F = rng.normal(size=(2, 1, 5))
     q, b = np.array([[0.7], [0.2]]), rng.normal(size=(2, 1, 5))
 
@@ -69,8 +79,8 @@ def test_derivatives_by_differences(storage, loss, R):
         step[..., j] = h
         slope = (value(F + step) - value(F - step)) / (2 * h)
         np.testing.assert_allclose(problem.gradient(F, q, b)[..., j], slope, rtol=1e-7, atol=1e-8)
-        if isinstance(loss, Logistic):
-            Z = problem.rows.margins(F)
+        if not isinstance(loss, HuberHinge):
+            Z = problem.margins(F)
             column = (problem.local_gradient(F + step) - problem.local_gradient(F - step))[:, 0] / (
                 2 * h
             )

@@ -9,10 +9,11 @@ from scipy.sparse import csr_array
 from dynadp.errors import NotCertified
 from dynadp.problem import solver as solvers
 from dynadp.problem.factor import Factor
-from dynadp.problem.gamma import default_gamma
+from dynadp.problem.gamma import default_gamma, longest, reachable_gamma
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.problem.residual_losses import Huber, LogisticCosh, PseudoHuber
 from dynadp.problem.rounding import rounding
 from dynadp.problem.solver import certificate, rounding_error, solve
 from support.reference import losses, regularizers
@@ -30,6 +31,13 @@ def rows(count, d, seed=0, labels=None):
     return X * y[:, None]
 
 
+def stacked(blocks, loss, R, C, rho, seed=0, **how):
+    """The problem; with targets in [-1, 1], the ends among them, for a loss of residuals."""
+    rng = np.random.default_rng(seed)
+    targets = [rng.uniform(-1, 1, len(b)).round(1) for b in blocks] if loss.residual else None
+    return StackedProblem(blocks, loss, R, C, rho, targets=targets, **how)
+
+
 def exact_gradient(problem, blocks, F, q, b):
     """The gradient in extended precision, from formulas written again, to compare with."""
     long = np.longdouble
@@ -43,14 +51,15 @@ def exact_gradient(problem, blocks, F, q, b):
     _, ridge, _ = regularizers(
         **{k: long(v) if k != "name" else v for k, v in problem.regularizer.describe().items()}
     )
-    out = np.empty(F.shape, dtype=long)
+    out, ends = np.empty(F.shape, dtype=long), problem.rows.offsets
     for p, A in enumerate(blocks):
+        t = 0 if problem.targets is None else problem.targets[ends[p] : ends[p + 1], 0].astype(long)
         A = (A.toarray() if hasattr(A, "toarray") else A).astype(long)
         for k in range(F.shape[1]):
             f = F[p, k].astype(long)
             weight = long(problem.C[p]) / long(len(A))
             out[p, k] = (
-                weight * (A.T @ slope(A @ f))
+                weight * (A.T @ slope(A @ f - t))
                 + long(problem.rho) * ridge(f)
                 + long(q[p, 0]) * f
                 + b[p, k].astype(long)
@@ -75,7 +84,8 @@ HARD = {  # name: (blocks, C, rho, q)
     "all rows zero": ([np.zeros((5, 3))], 1.0, 1e-3, 0.1),
     "more columns than rows": ([rows(10, 40)], 50.0, 1e-6, 1e-3),
 }
-LOSSES = [Logistic(), Logistic(3.0), HuberHinge(0.05), SmoothedHinge(0.05)]
+MARGINS = [Logistic(), Logistic(3.0), HuberHinge(0.05), SmoothedHinge(0.05)]
+LOSSES = [*MARGINS, PseudoHuber(), PseudoHuber(0.01), LogisticCosh(0.05), Huber(0.1)]
 
 
 @pytest.mark.parametrize("case", HARD, ids=str)
@@ -84,7 +94,7 @@ LOSSES = [Logistic(), Logistic(3.0), HuberHinge(0.05), SmoothedHinge(0.05)]
 @pytest.mark.parametrize("R", [SquaredL2(), SmoothElasticNet()], ids=["quadratic", "not quadratic"])
 def test_hard_problems_end_certified_and_the_certificate_is_true(case, loss, storage, R):
     blocks, C, rho, strength = HARD[case]
-    problem = StackedProblem(blocks, loss, R, C, rho, storage=storage)
+    problem = stacked(blocks, loss, R, C, rho, storage=storage)
     P, d = len(blocks), problem.dimension
     q = np.full((P, 1), strength)
     # Replica 0 has no linear term; replica 1 one that puts the minimiser at a chosen point.
@@ -112,13 +122,8 @@ def test_certificate_bounds_the_exact_gradient_anywhere(count, d, seed, loss, de
     """
     rng = np.random.default_rng(seed)
     blocks = [rows(count, d, seed)]
-    problem = StackedProblem(
-        blocks,
-        loss,
-        SmoothElasticNet(),
-        C=float(rng.uniform(0.1, 2000)),
-        rho=float(10 ** rng.uniform(-10, 0)),
-    )
+    C, rho = float(rng.uniform(0.1, 2000)), float(10 ** rng.uniform(-10, 0))
+    problem = stacked(blocks, loss, SmoothElasticNet(), C, rho, seed)
     F = rng.normal(size=(1, 1, d)) * 10**decade
     q, b = np.full((1, 1), float(10 ** rng.uniform(-6, 1))), rng.normal(size=(1, 1, d)) * 10**decade
     computed = problem.gradient(F, q, b)
@@ -312,6 +317,35 @@ def test_rounding_error_term_by_term():
     np.testing.assert_allclose(
         certificate(heavy, gradient, zero + 0.5), np.sqrt(3) * (1 + k(5)) + 0.5, rtol=1e-15
     )
+
+
+def test_rounding_error_of_residuals_counts_their_targets():
+    """c1 k_{m+3} (||F|| + 1): at F = 0 a residual is the rounded target."""
+    problem = stacked([np.zeros((1000, 3))], PseudoHuber(0.1), SquaredL2(), 7.0, 1e-300)
+    zero, k = np.zeros((1, 1)), rounding
+    for length in (0.0, 2.0):
+        F = np.full((1, 1, 3), length / np.sqrt(3))
+        expected = 7 * (10 * k(6) * (length + 1) + k(1008))
+        np.testing.assert_allclose(rounding_error(problem, F, zero, zero), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [PseudoHuber(0.1), LogisticCosh(0.1), Huber(0.1)], ids=repr)
+def test_bounds_that_hold_for_any_targets(loss):
+    """No minimiser is longer than the public bound, and gamma is reached there, also where all
+    targets are at one end and rows are null.
+    """
+    rng = np.random.default_rng(0)
+    for ends in (np.ones(40), -np.ones(40), rng.choice([-1.0, 1.0], 40)):
+        blocks = [np.vstack([rows(30, 4), np.zeros((10, 4))])]
+        problem = StackedProblem(blocks, loss, SquaredL2(), 5.0, 1e-3, targets=[ends])
+        for strength in (1e-3, 1.0):
+            q, b = np.full((1, 1), strength), np.zeros((1, 1, 4))
+            Lam = problem.rho + q
+            size = longest(problem, Lam, np.zeros((1, 1)))
+            gamma = reachable_gamma(problem, q, size, np.zeros((1, 1)))
+            solution = solve(problem, q, b, gamma, np.zeros((1, 1, 4)))
+            assert np.linalg.norm(solution.point) <= size + gamma / Lam
+            assert (gamma <= default_gamma(problem, q)).all()
 
 
 def test_the_size_of_b_counts_in_the_certificate():

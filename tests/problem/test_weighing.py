@@ -16,6 +16,7 @@ from dynadp.errors import DataError, DeclarationError
 from dynadp.problem import weighing
 from dynadp.problem.integer_rows import IntegerRows, Resolution, integer_rows_of
 from dynadp.problem.losses import Logistic
+from dynadp.problem.residual_losses import Huber
 from dynadp.problem.weighing import largest_slopes, shortened
 
 D, B = 3, 12
@@ -74,11 +75,42 @@ def test_what_would_be_too_much():
     mixed = (most * (-1.0) ** np.arange(4)).astype(int).tolist()
     assert squared(integers(rows), mixed) > (K_S * K_X) ** 2
     # so slopes above 0 are taken for 0
-    rising = SimpleNamespace(slope=np.sign)
+    rising = SimpleNamespace(slope=np.sign, residual=False, kind="signs")
     held = IntegerRows([rows], RESOLUTION, rising, people=[np.zeros(4, np.int64)])
     z = np.round(rows[:1] * 2**10) / 2**10
     found = [int(number) for number in held.gradient(z)[0, 0]]
     assert 0 < sum(number**2 for number in found) <= (K_S * K_X) ** 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [2, 3, 5, 40])
+def test_no_slopes_of_both_signs_lead_further_than_one_row_may(kind, n):
+    """As residuals have them: with the bounds for one sign, opposite rows would (above)."""
+    rows = KINDS[kind](n)
+    people = np.zeros(n, dtype=np.int64)
+    most = largest_slopes(RESOLUTION.whole(rows), people, K_X, K_S, alike=False)
+    assert ((most >= K_S // n) & (most <= K_S) & (most == np.floor(most))).all()
+    assert (most <= largest_slopes(RESOLUTION.whole(rows), people, K_X, K_S)).all()
+    k, worst = integers(rows), 0
+    toward = np.sign(rows @ rows[0])  # all rows help each other
+    for signs in (toward, -toward, *RNG.choice([-1.0, 0.5, 1.0], (50, n))):
+        worst = max(worst, squared(k, (signs * most).astype(int).tolist()))
+    assert worst <= (K_S * K_X) ** 2
+    if kind in ("alike", "nearly alike", "opposite"):
+        assert isqrt(worst) > 0.97 * K_S * K_X
+
+
+def test_weighed_rows_of_residuals_keep_both_signs():
+    rows, people = KINDS["opposite"](4), np.zeros(4, np.int64)
+    targets = np.array([-1.0, 1.0, -1.0, 1.0])
+    held = IntegerRows([rows], RESOLUTION, Huber(0.1), people=[people], answers=[targets])
+    found = [int(number) for number in held.gradient(np.zeros((1, D)))[0, 0]]
+    # slopes 1, -1, 1, -1 on rows that point apart in turn: the longest sum that there is
+    assert 0.97 * K_S * K_X < isqrt(sum(number**2 for number in found)) <= K_S * K_X
+    alone = IntegerRows([rows], RESOLUTION, Huber(0.1), people=[np.arange(4)], answers=[targets])
+    full = IntegerRows([rows], RESOLUTION, Huber(0.1), answers=[targets])
+    z = np.zeros((1, D))
+    np.testing.assert_array_equal(alone.gradient(z), full.gradient(z))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,6 +21,7 @@ NAMES = [
     "Ledger",
     "Model",
     "NetworkClassifier",
+    "NetworkRegressor",
     "Numeric",
     "Plan",
     "Schema",

@@ -25,6 +25,24 @@ def losses(name, **parameters):
             lambda z: -sigmoid((m - z) / h),
             lambda z: sigmoid((m - z) / h) * sigmoid((z - m) / h) / h,
         )
+    if name == "pseudo_huber":
+        return (
+            lambda r: h * (np.sqrt(1 + (r / h) ** 2) - 1),
+            lambda r: (r / h) / np.sqrt(1 + (r / h) ** 2),
+            lambda r: (1 + (r / h) ** 2) ** -1.5 / h,
+        )
+    if name == "logistic_cosh":
+        return (
+            lambda r: h * (np.logaddexp(r / h, -r / h) - np.log(type(h)(2))),
+            lambda r: np.tanh(r / h),
+            lambda r: np.exp(-2 * (np.logaddexp(r / h, -r / h) - np.log(type(h)(2)))) / h,
+        )
+    if name == "huber":
+        return (
+            lambda r: np.where(np.abs(r) <= h, r**2 / (2 * h), np.abs(r) - h / 2),
+            lambda r: np.where(np.abs(r) <= h, r / h, np.sign(r)),
+            lambda r: np.where(np.abs(r) <= h, 1 / h, 0 * r),
+        )
     assert name == "huber_hinge"
     return (
         lambda z: np.piecewise(
@@ -57,12 +75,13 @@ def dense_rows(shard):
 
 
 def centralised_optimum(shards, loss, regularizer, C, rho, weights="rows"):
-    """argmin_f sum_p [ w_p sum_i L(y_i f.x_i) + rho R(f) ], with the distance to it proven below
-    1e-8.
+    """argmin_f sum_p [ w_p sum_i L(y_i f.x_i) + rho R(f) ], or L(f.x_i - t_i), with the distance to
+    it proven below 1e-8.
 
     w_p is C over the mean number of rows, or, with weights = "equal", C over the node's own.
     """
     A = np.concatenate([dense_rows(s) for s in shards])
+    t = np.concatenate([s.y for s in shards]) if loss.residual else 0.0
     mean = len(A) / len(shards)
     weight = np.concatenate(
         [np.full(s.rows, C / (mean if weights == "rows" else s.rows)) for s in shards]
@@ -72,13 +91,13 @@ def centralised_optimum(shards, loss, regularizer, C, rho, weights="rows"):
     P = len(shards)
 
     def value(f):
-        return weight @ L(A @ f) + P * rho * R(f)
+        return weight @ L(A @ f - t) + P * rho * R(f)
 
     def gradient(f):
-        return A.T @ (weight * dL(A @ f)) + P * rho * dR(f)
+        return A.T @ (weight * dL(A @ f - t)) + P * rho * dR(f)
 
     def hessian(f):
-        return (A.T * (weight * ddL(A @ f))) @ A + P * rho * np.diag(ddR(f))
+        return (A.T * (weight * ddL(A @ f - t))) @ A + P * rho * np.diag(ddR(f))
 
     f = minimize(
         value,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     default=None,
     help="The last round of sums, of two at least, releases a histogram of so many bins.",
 )
+@option("--targets", is_flag=True, help="Rows with a number to predict, and losses of residuals.")
 @option("--weighed", is_flag=True, help="Weigh the rows of a person in sums, as one row may count.")
 @option("--nodes", type=COUNT, help="Of sealed sums: how many nodes there are; 5 by default.")
 @option("--honest", type=COUNT, help="Of sealed sums: how many nodes were declared honest.")
@@ -81,6 +82,12 @@ if TYPE_CHECKING:
     type=COUNT,
     default=1,
     help="Columns of the rows; the fewer, the sharper.",
+)
+@option(
+    "--classes",
+    type=click.IntRange(min=2),
+    default=2,
+    help="Of sums: how many classes the label has.",
 )
 @option(
     "--rounds",
@@ -176,6 +183,7 @@ def _lines(found: "Audit") -> list[str]:
         what = _sealed(setting)
     if gaussian and not sums:
         what += " with Gaussian noise"
+    many = f" with {setting['classes']} classes" if "classes" in setting else ""
     claims, finds = (
         [f"epsilon = {found.alpha_claimed:.4g} at most{at}"],
         [f"epsilon = {found.epsilon_lower:.4g} at least{at}"],
@@ -191,12 +199,13 @@ def _lines(found: "Audit") -> list[str]:
         sections = "section 12" if sums else "sections 4, 6 and 12"
         if "honest" in setting:
             sections = "sections 12 and 13"
+        sections += " and 19" if many else ""
         exact = (
             f"before noise their vectors differ by {found.largest_shift:.4g} deviations at most, "
             f"where {found.mu_claimed:.4g} is allowed"
         )
     return [
-        f"{what} in dimension {setting['dimension']}, {rounds}: {found.verdict}.",
+        f"{what} in dimension {setting['dimension']}{many}, {rounds}: {found.verdict}.",
         f"Claimed: {', '.join(claims)}.",
         f"Found:   {', '.join(finds)}, with {100 * found.confidence:g}% confidence.",
         f"From {found.draws:,} releases of each of two data sets that differ in "
@@ -220,6 +229,8 @@ def _persons(setting: Mapping[str, Any]) -> str:
     alone = setting["rows_per_person"] == setting["silos_per_person"] == 1
     several = "" if alone else "; section 14 for several rows of a person"
     added = setting["adjacency"] == "add-remove"
+    if setting.get("targets"):
+        several += "; section 21 for numbers to predict"
     return f"{several}; section 15 for rows that are added and removed" if added else several
 
 

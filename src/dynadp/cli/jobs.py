@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +207,10 @@ def train(
         command = shlex.join([*again, "--resume"])
         click.echo(f"dynadp: interrupted; finish the run with: {command}", err=True)
         sys.exit(INTERRUPTED)
-    if found := result.evaluation:
+    found = result.evaluation
+    if found and "r2" in found["measures"]:
+        accuracy = f"{_target_words(found)}, {result.evaluation_note}; in brackets a {ONE}."
+    elif found:
         accuracy = (
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
             f"{found['rows']:,} rows (always the commoner label: {found['majority']:.1%}), "
@@ -218,6 +221,17 @@ def train(
     title = f"Trained in {result.rounds} rounds. {result.statement}"
     lines = [title, accuracy, f"Model: {folder / 'model.json'}"]
     return Answer(result.to_json(), lines)
+
+
+def _target_words(found: "Mapping[str, Any]") -> str:
+    """How good numbers are, in one line."""
+    r2, mae, rmse = (found["measures"][name] for name in ("r2", "mae", "rmse"))
+    return (
+        f"R2 {r2['value']:.3f} ({r2['low']:.3f} to {r2['high']:.3f}), mean absolute error "
+        f"{mae['value']:.4g} ({mae['low']:.4g} to {mae['high']:.4g}), root of the mean squared "
+        f"error {rmse['value']:.4g} ({rmse['low']:.4g} to {rmse['high']:.4g}) on "
+        f"{found['rows']:,} rows (always their mean: {found['mean_error']:.4g})"
+    )
 
 
 def _print_round(done: int, rounds: int) -> None:

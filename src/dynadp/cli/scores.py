@@ -97,7 +97,8 @@ def predict(
 
     Where the model knows how scores become probabilities (calibration = true in the run file,
     evaluate --calibrate, or a logistic loss without margin), there is a third column: the
-    probability of the positive label.
+    probability of the positive label. Of a target the number is printed alone, within its public
+    bounds.
     """
     from dynadp.data import source
 
@@ -111,6 +112,12 @@ def predict(
     wanted = _wanted(threshold, cost)
     found = runs.predictions(loaded, source(Path(data), separator=separator), wanted)
     writer, shown = csv.writer(sys.stdout, lineterminator="\n"), loaded.gives_probabilities
+    if loaded.target is not None:
+        for i, (numbers, _, _) in enumerate(found):
+            if i == 0:
+                writer.writerow(["prediction"])
+            writer.writerows(["" if one is None else f"{one:.6g}"] for one in numbers)
+        return
     for i, (labels, scores, probabilities) in enumerate(found):
         if i == 0:  # not before the first rows were read: a failure leaves nothing on stdout
             writer.writerow(["prediction", "score", *(["probability"] if shown else [])])
@@ -173,6 +180,18 @@ def evaluate(
             "once, with noise, charged to the node's ledger"
         )
     loaded, given = runs.load_model(model), source(Path(data), separator=separator)
+    if loaded.target is not None:
+        if calibrate or threshold is not None or cost is not None:
+            raise DeclarationError(
+                "--calibrate, --threshold and --cost are for labels, and this model answers a "
+                "number; leave them out"
+            )
+        if alpha is not None or rows is not None or (ledger is not None and mu is None):
+            raise DeclarationError(
+                "this model answers a number: on private rows give --ledger FILE --mu M alone, "
+                "which releases sums of its errors; R2, MAE and RMSE follow from them"
+            )
+        return _numbers(loaded, given, ledger, mu or 0.0, data)
     wanted = _wanted(threshold, cost)
     if ledger is None:
         if calibrate:
@@ -267,10 +286,47 @@ def _histogram(
     return Answer(result, [line, *lines, *_kept(model, calibrate and not drowned)])
 
 
+def _numbers(model: "Model", given: "Source", ledger: str | None, mu: float, data: str) -> Answer:
+    """Print how good a model that answers a number is: on public rows, or with noise."""
+    from dynadp._intervals import ONE
+
+    if ledger is None:
+        found = runs.evaluate_target(model, given)
+        line = (
+            f"Measures on {found.rows:,} public rows (always their mean would have an error of "
+            f"{found.mean_error:.4g}); in brackets a {ONE}."
+        )
+        answer = {"version": 1, "public": True, **found.to_json()}
+        return Answer(answer, [line, *_measure_lines(found.found)])
+    with privacy.Ledger.open(ledger) as book:
+        released = runs.measure_errors_privately(
+            model, given, book, mu=mu, dataset=data, who=user()
+        )
+    assert model.target is not None
+    noisy = runs.noisy_target_measures(released, model.target)
+    line = (
+        "Measures from sums of errors that were released with noise, with 95% intervals for noise "
+        f"and sampling; charged mu = {mu:g}."
+    )
+    result = {
+        "version": 1,
+        "public": False,
+        "mu": mu,
+        "noise": released.noise.tolist(),
+        "sums": released.sums.tolist(),
+        "measures": {name: one.to_json() for name, one in noisy.items()},
+    }
+    lines = _measure_lines(noisy)
+    if not noisy:
+        lines = ["The noise is too large for these rows: no measure can be told from it."]
+    return Answer(result, [line, *lines])
+
+
 def _measure_lines(found: "Mapping[str, Measure]") -> list[str]:
     """One line a measure: its name, value and interval."""
+    names = {**runs.NAMES, **runs.TARGET_NAMES}
     return [
-        f"  {runs.NAMES[name]}: {one.value:.4f} ({one.low:.4f} to {one.high:.4f})"
+        f"  {names[name]}: {one.value:.4f} ({one.low:.4f} to {one.high:.4f})"
         for name, one in found.items()
     ]
 

@@ -127,12 +127,15 @@ class ReleasePlan:
         mechanism: Mechanism,
         mu: Array,
         unit: Unit | None = None,
+        vectors: int = 1,
     ) -> "ReleasePlan":
-        """Of the nodes that send sums over rows (maths.md 12); mu is P x K x T."""
+        """Of the nodes that send sums over rows (maths.md 12); mu is P x K x T, and a sum holds so
+        many vectors.
+        """
         P, K, rounds = mu.shape
         none, whom = np.zeros((P, 1)), unit or Unit()
         given = terms.counts, none[:, 0], terms.dimension, terms.C, 1.0, np.ones(K), none
-        public = PublicNumbers(*given, terms.loss, moves=whom.moves)
+        public = PublicNumbers(*given, terms.loss, moves=whom.moves, vectors=vectors)
         noises, spares = mechanism.plan(public, mu), mechanism.spare_attempts(public, mu)
         return cls(tuple(nodes), mechanism, public, noises, rounds, none, spares, whom)
 

@@ -6,7 +6,8 @@
     v <- m v - (1 - m) G/(n q),  z <- z + v                  without a second moment
     z <- z - (c A + q I)^-1 G/n,  A = (sum_p w_p M_p)_+ / n    with one, from round 1
 
-All nodes hold the same z and v: functions of what was released.
+All nodes hold the same z and v: functions of what was released. Of several classes z, v and G have
+one vector for each, one after the other, and A is the same for all.
 """
 
 from collections.abc import Sequence
@@ -293,7 +294,9 @@ class SumRounds:
 
     def _positive(self, moment: Array) -> tuple[Array, Array]:
         """Eigenvalues and vectors of A_+: values below 0 are noise."""
-        values, vectors = np.linalg.eigh(unpacked(moment, self.state.z.shape[-1]))
+        first = self.noises[0]
+        assert isinstance(first, MomentNoise)
+        values, vectors = np.linalg.eigh(unpacked(moment, first.resolution.dimension))
         return np.maximum(values, 0.0), vectors
 
     def _inverse(self, values: Array, vectors: Array) -> Array:
@@ -302,7 +305,8 @@ class SumRounds:
 
     def _moved(self, at: Point, G: Array) -> Point:
         if at.inverse is not None:
-            v = -(at.inverse @ G[..., None])[..., 0]
+            each = G.reshape(len(G), -1, at.inverse.shape[-1])  # by class
+            v = -np.swapaxes(at.inverse @ np.swapaxes(each, 1, 2), 1, 2).reshape(G.shape)
         else:
             m = self.steps.momentum
             v = m * at.v - (1 - m) * G / self.q

@@ -160,9 +160,27 @@ class Target(Declared):
         """None: y holds t."""
         return None
 
+    @property
+    def middle(self) -> float:
+        """(low + high)/2."""
+        return self.low / 2 + self.high / 2
+
+    @property
+    def half(self) -> float:
+        """(high - low)/2."""
+        return self.high / 2 - self.low / 2
+
+    def numbers(self, cells: NDArray[Any]) -> Array:
+        """Return each cell as it is; refuse one that is missing or no finite number."""
+        return floats(self.name, cells, np.zeros(len(cells), bool))
+
+    def within(self, t: Array) -> Array:
+        """Return the number that t stands for: middle + half t, within bounds."""
+        return np.asarray(np.clip(self.middle + self.half * t, self.low, self.high))
+
     def read(self, cells: NDArray[Any]) -> Array:
         """Return t of each cell; refuse one that is missing or no finite number."""
-        c = np.clip(floats(self.name, cells, np.zeros(len(cells), bool)), self.low, self.high)
+        c = np.clip(self.numbers(cells), self.low, self.high)
         t = (2 * c - self.low - self.high) / (self.high - self.low)
         return np.asarray(np.clip(t, -1.0, 1.0))  # a rounded bound may lie beyond
 

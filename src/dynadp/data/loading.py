@@ -68,7 +68,7 @@ def load_shard(
         ends = np.concatenate([[0], np.cumsum(lengths.done(), dtype=np.int64)])
         matrix = csr_array((matrix, index.done(), ends), shape=(y.used, schema.dimension))
     whose = None if schema.person is None else people.done()
-    held = Shard.frozen(matrix, y.done(), name, whose, schema.label.kind)
+    held = Shard.frozen(matrix, y.done(), name, whose, schema.label.kind, schema.classes)
     return held if most is None else held.filled(most)
 
 

@@ -203,6 +203,11 @@ class StreamedShard:
         """What y holds."""
         return self.blocks.schema.label.kind
 
+    @property
+    def classes(self) -> int:
+        """How many there are, 0 of numbers."""
+        return self.blocks.schema.classes
+
     @classmethod
     def of(
         cls, schema: Schema, data: Any, name: str = "node", *, rows: int | None = None

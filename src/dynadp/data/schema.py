@@ -234,6 +234,11 @@ class Schema(Declared):
         """Whether a row with a missing cell may be dropped."""
         return bool(self.dropping_columns)
 
+    @property
+    def classes(self) -> int:
+        """How many values the label has; 0 for a target."""
+        return len(self.label.classes)
+
     def only_features(self) -> "Schema":
         """Return the schema whose rows are phi(raw): no intercept, norm, scaling or centre."""
         plain = {"norm": 1.0, "scaling": "none", "intercept": 0.0, "centre": None}
@@ -349,7 +354,7 @@ class Schema(Declared):
             )
         kept = columns if keep.all() else {column: cells[keep] for column, cells in columns.items()}
         if null and not keep.any():
-            return Shard.null(null, self.dimension, name, self.label.kind)
+            return Shard.null(null, self.dimension, name, self.label.kind, self.classes)
         people = None
         if self.person is not None:
             people = person_codes(_cells(table, self.person)[keep], self.missing_values)

@@ -36,6 +36,8 @@ class Shard:
         -1 for null rows.
     kind
         What y holds: ``signs``, ``classes`` or ``numbers``.
+    classes
+        How many there are, 2 of signs and 0 of numbers.
     """
 
     signed: Rows = field(repr=False)
@@ -43,6 +45,7 @@ class Shard:
     name: str = "node"
     people: NDArray[np.int64] | None = field(default=None, repr=False)
     kind: Kind = "signs"
+    classes: int = 2
 
     @property
     def answers(self) -> Array | None:
@@ -129,13 +132,22 @@ class Shard:
             matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
         else:
             matrix *= scale[:, None]
-        return cls.frozen(matrix, y, name, _numbers(people, count, name), kind)
+        many = 0 if classes is None else len(classes)
+        return cls.frozen(matrix, y, name, _numbers(people, count, name), kind, many)
 
     @classmethod
-    def null(cls, rows: int, dimension: int, name: str = "node", kind: Kind = "signs") -> "Shard":
+    def null(
+        cls,
+        rows: int,
+        dimension: int,
+        name: str = "node",
+        kind: Kind = "signs",
+        classes: int = 2,
+    ) -> "Shard":
         """Return null rows alone: what a node without rows has where their number stays secret."""
         empty = csr_array((0, dimension), dtype=float)
-        return cls(empty, np.empty(0), name, np.empty(0, np.int64), kind).filled(rows)
+        none = np.empty(0, np.int64)
+        return cls(empty, np.empty(0), name, none, kind, classes).filled(rows)
 
     def filled(self, rows: int) -> "Shard":
         """Return the shard with null rows at its end, x = 0, so that it has as many as declared.
@@ -161,7 +173,7 @@ class Shard:
         if people is not None:
             people = np.concatenate([people, np.full(more, -1)])
         y = np.concatenate([self.y, null_answers(self.kind, more)])
-        return self.frozen(signed, y, self.name, people, self.kind)
+        return self.frozen(signed, y, self.name, people, self.kind, self.classes)
 
     @classmethod
     def frozen(
@@ -171,13 +183,14 @@ class Shard:
         name: str,
         people: NDArray[np.int64] | None = None,
         kind: Kind = "signs",
+        classes: int = 2,
     ) -> "Shard":
         """Return the shard of rows that were validated before; its arrays become read-only."""
         sparse = isinstance(signed, csr_array)
         arrays = [signed.data, signed.indices, signed.indptr] if sparse else [signed]
         for array in (*arrays, y):
             array.setflags(write=False)
-        return cls(signed, y, name, people, kind)
+        return cls(signed, y, name, people, kind, classes)
 
 
 class Held(Protocol):
@@ -196,6 +209,10 @@ class Held(Protocol):
     @property
     def kind(self) -> Kind:
         """What y holds."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
 
 
 def null_answers(kind: Kind, rows: int) -> Array:
@@ -228,6 +245,11 @@ def check_shards(shards: Sequence[Held], nodes: tuple[str, ...]) -> int:
             raise DataError(
                 f"node {shard.name!r} has {shard.dimension} columns, node {first.name!r} has "
                 f"{first.dimension}; all nodes must use one schema"
+            )
+        if shard.classes != first.classes:
+            raise DataError(
+                f"node {shard.name!r} has {shard.classes} classes, node {first.name!r} has "
+                f"{first.classes}; all nodes must use one schema"
             )
     return first.dimension
 

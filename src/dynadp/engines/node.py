@@ -522,7 +522,8 @@ def _sum_rounds(
     storage: Any,
     masks: Masks | None,
 ) -> SumRounds:
-    plan, start = run.plan, np.zeros((1, run.schema.dimension))
+    plan, d = run.plan, run.plan.bound.vectors * run.schema.dimension
+    start = np.zeros((1, d))
     assert plan.steps is not None
     whole, releaser = plan.release_plan, None
     if run.me in whole.nodes:

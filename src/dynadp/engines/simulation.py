@@ -40,7 +40,7 @@ from dynadp.consensus import (
     draw_secret,
     require_own_messages,
 )
-from dynadp.data import Shard, StreamedShard, check_shards, require_signs
+from dynadp.data import Shard, StreamedShard, check_shards
 from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.engines.simulated_absence import AbsentSums
@@ -53,6 +53,7 @@ from dynadp.problem import (
     StackedProblem,
     Storage,
     StreamedIntegerRows,
+    answers_of,
     integer_rows_of,
     local_problem,
     people_of,
@@ -269,7 +270,8 @@ def simulate(
         _require.positive("gamma", gamma)
     if device not in ("cpu", "cuda"):
         raise DeclarationError(f"device is {device!r}; expected 'cpu' or 'cuda'")
-    bound = plan.on(Consortium(topology, tuple(s.rows for s in shards), dimension))
+    counts, classes = tuple(s.rows for s in shards), shards[0].classes
+    bound = plan.on(Consortium(topology, counts, dimension, classes=classes))
     _check_options(bound, device, storage, acceleration, linear)
     if bound.unit.added:
         storage = public_storage(storage, sum(s.rows for s in shards), dimension)
@@ -285,7 +287,7 @@ def simulate(
             require_own_messages(bound.mechanism)
             absences = AwaySums(topology, bound.rounds, away)
     setup = _Setup(shards, bound, replicas, storage, device)
-    V = start_of(start, (len(shards), replicas, dimension))
+    V = start_of(start, (len(shards), replicas, bound.bound.vectors * dimension))
     noise = draws or SystemEntropy()
     rounds: Rounds | SumRounds
     if bound.steps:
@@ -432,13 +434,13 @@ class _Setup:
             blocks = [to_device(_dense(shard), self.device) for shard in held]
             whose = people_of(held) if releases.weighed else None
             rows = IntegerRows(
-                blocks,
-                *made,
+                *(blocks, *made),
                 replicas=self.replicas,
                 storage="dense",
                 people=whose,
                 labels=[shard.y for shard in held if isinstance(shard, Shard)],
                 class_weights=plan.settings.class_weights,
+                answers=answers_of(held, plan.settings.loss),
             )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, masks=masks)
@@ -476,7 +478,7 @@ class _Setup:
                 class_weights=plan.settings.class_weights,
             )
         else:
-            require_signs(self.shards, "algorithm 'admm'")
+            targets = answers_of(self.shards, t.loss)
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(
                 blocks,
@@ -485,6 +487,7 @@ class _Setup:
                 storage="dense",
                 labels=[s.y for s in self.shards if isinstance(s, Shard)],
                 class_weights=plan.settings.class_weights,
+                targets=targets,
             )
         alpha = plan.table(replicas)
         given_plan = problem, topology, penalties, plan.mechanism, alpha, V, gamma

@@ -1,1 +1,2 @@
 from .classifier import NetworkClassifier as NetworkClassifier
+from .regressor import NetworkRegressor as NetworkRegressor

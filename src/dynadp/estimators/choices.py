@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from dynadp.planning import (
     with_histogram,
 )
 from dynadp.privacy import Unit, check_delta
-from dynadp.problem import EVEN, ClassWeights, Loss, SquaredL2
+from dynadp.problem import EVEN, ClassWeights, Loss, Softmax, SquaredL2, default_loss
 from dynadp.runs import BALANCED, Calibration, Costs, Threshold, declared_rows, threshold_at
 
 _PLANNED = {
@@ -55,6 +55,9 @@ class Choices:
 
     given: Any
     limited: bool = False
+    planned: ClassVar[Mapping[str, Any]] = _PLANNED
+    each: ClassVar[tuple[str, ...]] = ("alpha", "mu")  # parameters with the loss of a release
+    in_words: ClassVar[str] = "alpha (with Gaussian noise mu)"
 
     @property
     def unit(self) -> Unit:
@@ -65,6 +68,21 @@ class Choices:
             return Unit(m, s, given.adjacency, limited=self.limited)
         return replace(unit_of(given.schema), limited=self.limited)
 
+    @property
+    def by_round(self) -> Any:
+        """What each release may lose; None where a total is given."""
+        return self.given.mu if self.given.alpha is None else self.given.alpha
+
+    @property
+    def given_scale(self) -> str:
+        """What kind of loss is given for each release."""
+        return "mu" if self.given.alpha is None else "alpha"
+
+    @property
+    def hinted(self) -> str | None:
+        """The algorithm that the kind of loss of a release belongs to."""
+        return None if self.by_round is None else {"mu": "sum", "alpha": "admm"}[self.given_scale]
+
     def check(self, parts: bool, shards: bool) -> None:
         """Refuse what contradicts itself, before rows are looked at."""
         given = self.given
@@ -73,7 +91,7 @@ class Choices:
                 "honest is of sealed sums; give mechanism='sealed' too, or leave it out"
             )
         if given.mechanism is None:
-            for name in ("epsilon", "alpha", "mu", "algorithm", "ledger"):
+            for name in ("epsilon", *self.each, "algorithm", "ledger"):
                 if getattr(given, name) is not None:
                     raise DeclarationError(
                         f"{name} is given, but mechanism is None, which protects nobody; give "
@@ -87,16 +105,17 @@ class Choices:
                 f"mechanism is {given.mechanism!r}; expected one of "
                 f"{', '.join(mechanism_names())}, a Mechanism, 'auto', or None"
             )
-        elif sum(one is not None for one in (given.epsilon, given.alpha, given.mu)) != 1:
+        elif sum(getattr(given, name) is not None for name in ("epsilon", *self.each)) != 1:
             raise DeclarationError(
-                "give either epsilon and delta, the total of a fit, or alpha (with Gaussian noise "
-                "mu) and rounds, the loss of each release; mechanism=None trains without privacy"
+                f"give either epsilon and delta, the total of a fit, or {self.in_words} and "
+                "rounds, the loss of each release; mechanism=None trains without privacy"
             )
         elif given.epsilon is None and given.rounds is None:
             raise DeclarationError(
-                "rounds is None; with alpha or mu, say how many rounds: each one costs so much"
+                f"rounds is None; with {' or '.join(self.each)}, say how many rounds: each one "
+                "costs so much"
             )
-        elif given.epsilon is None and self.scale != ("mu" if given.alpha is None else "alpha"):
+        elif given.epsilon is None and self.scale != self.given_scale:
             raise DeclarationError(
                 f"a release of this mechanism loses {self.scale}; give {self.scale}"
             )
@@ -105,11 +124,11 @@ class Choices:
                 "algorithm 'sum' has no regularizer; leave it out, or give mechanism='primal'"
             )
         elif given.epsilon is not None:
-            for name, left in _PLANNED.items():
+            for name, left in self.planned.items():
                 if getattr(given, name) != left:
                     raise DeclarationError(
                         f"{name} is given beside epsilon, whose planner decides it; leave it out "
-                        f"or give alpha"
+                        f"or give {self.each[0]}"
                     )
         declared = Unit(given.rows_per_person, given.silos_per_person, given.adjacency)
         if given.schema is not None and declared != Unit():
@@ -127,7 +146,8 @@ class Choices:
                 "adjacency is 'add-remove', and without a mechanism nothing stays secret; leave "
                 "adjacency and rows out"
             )
-        numbers = (given.data_norm, given.bounds)
+        bounds, centre = self.ready
+        numbers = (given.data_norm, bounds)
         if given.schema is not None and (parts or any(bound is not None for bound in numbers)):
             raise DeclarationError(
                 "a schema bounds the rows of one frame: give it without data_norm and bounds, and "
@@ -138,9 +158,7 @@ class Choices:
                 "data_norm and bounds are both given; give one of them: bounds where columns "
                 "differ in scale"
             )
-        ready = given.bounds is not None or not (
-            isinstance(given.centre, str) and given.centre == PRIVATE
-        )
+        ready = bounds is not None or not (isinstance(centre, str) and centre == PRIVATE)
         if ready and (given.schema is not None or shards):
             raise DeclarationError(
                 "bounds and centre are for numbers that are not bounded yet; a schema declares its "
@@ -150,7 +168,7 @@ class Choices:
             given.mechanism is not None
             and given.schema is None
             and given.data_norm is None
-            and given.bounds is None
+            and bounds is None
             and not shards
         ):
             raise DeclarationError(_NO_BOUND)
@@ -160,6 +178,11 @@ class Choices:
             _require.whole("rounds", given.rounds)
         if given.data_norm is not None:
             _require.positive("data_norm", given.data_norm, ", a public bound on ||x||")
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Refuse what contradicts itself of classes, thresholds and probabilities."""
+        given = self.given
         if given.calibration and not self.may_calibrate:
             raise DeclarationError(
                 "calibration is True, and it is a release of sums: give mechanism='sum' or "
@@ -168,6 +191,11 @@ class Choices:
         if given.threshold is not None and given.cost is not None:
             raise DeclarationError("give threshold or cost, from which one follows, not both")
         self.wanted  # noqa: B018 (refused here, before anything is spent)
+
+    @property
+    def ready(self) -> tuple[Any, Any]:
+        """Bounds and centre of features that are given as numbers."""
+        return self.given.bounds, self.given.centre
 
     @property
     def may_calibrate(self) -> bool:
@@ -229,7 +257,8 @@ class Choices:
         topology: Topology,
         width: int,
         problems: int,
-        classes: Sequence[Any],
+        classes: int,
+        labels: Sequence[Any],
         features: int | None,
         centring: bool,
     ) -> Plan | None:
@@ -239,21 +268,24 @@ class Choices:
         ----------
         counts, topology, width, problems
             Rows at each node, the network, d, and how many problems share the total.
+        classes, labels
+            How many classes one problem tells apart, 0 for numbers; and all label values.
         features, centring
             How many features there are without the intercept, and whether they are centred.
         """
         if self.given.epsilon is None:
             return None
-        chosen = {
-            "rounds": self.given.rounds,
-            "moment_rounds": self.given.rounds,
-            "margin": self.given.margin,
-        }
-        given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-        sums = self.algorithm == "sum"
-        if not sums:
-            given.pop("moment_rounds", None)
-        constants = SumConstants(**given) if sums else Constants(**given)
+        sums, loss = self.algorithm == "sum", self.planned_loss
+        given: dict[str, Any] = {}
+        if self.given.rounds is not None:
+            given = dict.fromkeys(("rounds", *(["moment_rounds"] * sums)), self.given.rounds)
+        if loss is None and self.given.margin is not None:
+            given["margin"] = self.given.margin
+        constants: SumConstants | Constants
+        if sums:
+            constants = SumConstants.of(classes, loss, **given)
+        else:
+            constants = replace(Constants() if loss is None else Constants.of(loss), **given)
         planned = partial(
             plan,
             counts.tolist(),
@@ -268,12 +300,14 @@ class Choices:
             constants=constants,
             problems=problems,
             unit=self.unit,
-            class_weights=self._class_weights(classes),
-            positives=self.positives,
+            classes=classes,
+            loss=loss,
+            class_weights=self._class_weights(labels),
+            positives=self.positives if classes == 2 else None,
         )
-        if self._calibrates(problems):
+        if self._calibrates(problems, classes):
             made = planned(calibration=True)
-            if self.given.calibration or self._stands_out(made):
+            if self.calibration or self._stands_out(made):
                 return made
         return planned()
 
@@ -286,7 +320,7 @@ class Choices:
 
     def _class_weights(self, classes: Sequence[Any]) -> ClassWeights:
         """Of two classes; several have their own in each problem (:meth:`weights`)."""
-        if len(classes) > 2:
+        if len(classes) != 2:
             return EVEN
         return class_weights_of(self.given.class_weight, classes, self.positives)
 
@@ -302,13 +336,24 @@ class Choices:
         by_text = {str(key): float(weight) for key, weight in given.items()}
         return tuple(by_text[str(one)] for one in classes)
 
-    def _calibrates(self, problems: int) -> bool:
-        if problems > 1 and self.given.calibration:
+    def _calibrates(self, problems: int, classes: int) -> bool:
+        alone = problems == 1 and classes == 2
+        if not alone and self.calibration:
             raise DeclarationError(
-                f"calibration is True, and {problems} classes are {problems} problems; it is for "
-                "two classes: leave it out"
+                "calibration is True, and it is for labels of two values; leave it out"
             )
-        return problems == 1 and self.may_calibrate
+        return alone and self.may_calibrate
+
+    @property
+    def calibration(self) -> bool | None:
+        """Whether a histogram of scores is asked for; None where that follows from the rows."""
+        given: bool | None = self.given.calibration
+        return given
+
+    @property
+    def planned_loss(self) -> Loss | None:
+        """The loss that is planned for; None where it is the planner's own, with its margin."""
+        return None
 
     def declared_counts(self, nodes: Sequence[str]) -> NDArray[np.intp]:
         """The number of rows that each node declared."""
@@ -331,29 +376,38 @@ class Choices:
             described["margin"] = self.given.margin
         return Loss.from_description(described)
 
-    def part(self, whole: Plan | None, problems: int, classes: Sequence[Any]) -> Plan:
+    def class_loss(self) -> Loss:
+        """The loss of several classes in one model: logistic stands for softmax."""
+        if self.given.loss == "logistic":
+            margin = self.given.margin
+            return Softmax() if margin is None else Softmax(margin)
+        return self.loss
+
+    def part(
+        self, whole: Plan | None, problems: int, classes: int = 2, labels: Sequence[Any] = ()
+    ) -> Plan:
         """Return what each problem of a plan does, or what its parameters say without one."""
         if whole is not None:
             settings = replace(whole.settings, regularizer=self.given.regularizer or SquaredL2())
             return replace(whole.part(problems), settings=settings)
-        by_round = self.given.mu if self.given.alpha is None else self.given.alpha
+        by_round = self.by_round
         return Plan.of(
-            loss=self.loss,
+            loss=self.class_loss() if classes > 2 else self.loss,
             regularizer=self.given.regularizer,
             C=self.given.C,
             weights=self.given.weights,
             rho=self.given.rho,
             eta=self.given.eta,
             rounds=self.given.rounds or 1000,
-            class_weights=self._class_weights(classes),
-            positives=self.positives,
-            mechanism=self._with_histogram(problems),
+            class_weights=self._class_weights(labels),
+            positives=self.positives if classes == 2 else None,
+            mechanism=self._with_histogram(problems, classes),
             schedule=None if by_round is None else schedule_from(by_round),
             unit=None if by_round is None else self.unit,
         )
 
-    def _with_histogram(self, problems: int) -> Mechanism | None:
-        if self.mechanism is None or not self._calibrates(problems):
+    def _with_histogram(self, problems: int, classes: int) -> Mechanism | None:
+        if self.mechanism is None or not self._calibrates(problems, classes):
             return self.mechanism
         return with_histogram(self.mechanism)
 
@@ -365,12 +419,8 @@ class Choices:
             given = Sealed(honest=self.given.honest)
         if given != "auto":
             return None if given is None else mechanism_for(given, algorithm)
-        if algorithm is None and self.given.mu is not None:
-            algorithm = "sum"
-        elif algorithm is None and (
-            self.given.alpha is not None or self.given.regularizer is not None
-        ):
-            algorithm = "admm"
+        if algorithm is None:
+            algorithm = self.hinted or ("admm" if self.given.regularizer is not None else None)
         return mechanism_for(None, algorithm)
 
     @property
@@ -384,3 +434,92 @@ class Choices:
         """What a release loses: ``alpha``, or ``mu`` with Gaussian noise."""
         made = self.mechanism
         return "alpha" if made is None or made.noise == "l2-laplace" else "mu"
+
+
+class TargetChoices(Choices):
+    """Choices of an estimator that answers a number: its loss may be chosen beside a total."""
+
+    planned: ClassVar[Mapping[str, Any]] = {"C": 1.0, "rho": 1e-4, "eta": None}
+    each: ClassVar[tuple[str, ...]] = ("schedule",)
+    in_words: ClassVar[str] = "schedule"
+
+    @property
+    def by_round(self) -> Any:
+        """What each release may lose; None where a total is given."""
+        return self.given.schedule
+
+    @property
+    def given_scale(self) -> str:
+        """As the mechanism has it."""
+        return self.scale
+
+    @property
+    def hinted(self) -> str | None:
+        """None: a schedule is of either kind."""
+        return None
+
+    def check(self, parts: bool, shards: bool) -> None:
+        """Refuse what contradicts itself, and a target without public bounds."""
+        super().check(parts, shards)
+        given = self.given
+        if given.schema is not None and given.target is not None:
+            raise DeclarationError(
+                "target is given, and the schema declares one; leave out one of them"
+            )
+        if given.mechanism is not None and given.schema is None and given.target is None:
+            raise DeclarationError(
+                "target is not given: declare public bounds of y, target=(low, high), from what is "
+                "known about the quantity; bounds read off y would leak it. Numbers beyond them "
+                "are clipped"
+            )
+
+    def _check_labels(self) -> None:
+        """There are no labels."""
+
+    @property
+    def ready(self) -> tuple[Any, Any]:
+        """Neither: rows are divided by data_norm alone, so that answers are linear in them."""
+        return None, PRIVATE
+
+    @property
+    def may_calibrate(self) -> bool:
+        """False: there are no labels."""
+        return False
+
+    @property
+    def calibration(self) -> bool | None:
+        """None: there are no labels."""
+        return None
+
+    @property
+    def positives(self) -> float | None:
+        """None: there are no labels."""
+        return None
+
+    def weights(self, classes: Sequence[Any]) -> tuple[float, ...]:
+        """None: there are no labels."""
+        return ()
+
+    @property
+    def planned_loss(self) -> Loss | None:
+        """The loss of residuals."""
+        return self.loss
+
+    @property
+    def loss(self) -> Loss:
+        """L, with its width; by default clipped squares in sums, and a smooth loss in ADMM."""
+        loss, width = self.given.loss, self.given.width
+        if isinstance(loss, Loss) and width is not None:
+            raise DeclarationError("width is given beside a Loss, which has its own; leave it out")
+        if loss is None:
+            sums = self.given.mechanism is not None and self.algorithm == "sum"
+            loss = default_loss("numbers", "sum" if sums else "admm")
+        made: Loss = loss if isinstance(loss, Loss) else Loss.from_description({"name": loss})
+        if not made.residual:
+            raise DeclarationError(
+                f"loss {made.name!r} separates two classes; for a number take 'huber', "
+                "'pseudo_huber' or 'logistic_cosh'"
+            )
+        if width is None:
+            return made
+        return Loss.from_description({**made.describe(), "width": width})

@@ -2,56 +2,31 @@
 process with all nodes.
 """
 
-import re
-import secrets
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dynadp._arrays import Array
-from dynadp.consensus import Acceleration, Topology
-from dynadp.data import Schema, Shard, no_query, norms, person_codes, sum_features
-from dynadp.engines import LedgerJournal, forgetting, run_masks
-from dynadp.errors import DataError, DeclarationError
-from dynadp.estimators import saved
+from dynadp.data import Schema, no_query
+from dynadp.engines import Run
+from dynadp.errors import DeclarationError
 from dynadp.estimators.choices import Choices
-from dynadp.estimators.fit_rows import FitRows, take_rows
-from dynadp.estimators.inputs import (
-    assign_nodes,
-    bound_features,
-    concatenate,
-    encode_classes,
-    entropy_of,
-    require_places,
-    require_rows_at,
-)
-from dynadp.estimators.one_vs_rest import solve, spent
+from dynadp.estimators.inputs import encode_classes
+from dynadp.estimators.network import NetworkEstimator, unquoted
 from dynadp.estimators.ready import PRIVATE, ReadyNumbers
 from dynadp.mechanisms import Mechanism
-from dynadp.planning import Constants, start_of
-from dynadp.privacy import ADD_REMOVE, Event, Unit, worst_node
-from dynadp.problem import Logistic, Loss, Weights
-from dynadp.runs import calibration_of, centring_round, load_model, open_ledgers
-
-_NO_WEIGHTS = (
-    "sample_weight is refused: a row weighs C_p/B_p by design, which bounds what replacing it can "
-    "change; leave it out, or "
-    "repeat rows (a person then has several: see rows= in dynadp.privacy.accountant)"
-)
-
+from dynadp.planning import Constants, Plan
+from dynadp.problem import Logistic, Loss, Softmax, Weights, probabilities
+from dynadp.runs import calibration_of
 
 _NO_PROBABILITIES = (
     "predict_proba: scores of this loss are no log-odds, because it has a margin or is not "
@@ -66,6 +41,13 @@ _DROWNED = (
 )
 
 
+def _is_softmax(estimator: "NetworkClassifier") -> bool:
+    """Whether it was fitted as one model of several classes."""
+    several = len(getattr(estimator, "classes_", ())) > 2
+    fitted = getattr(estimator, "privacy_", {}).get("problems") == 1
+    return several and (fitted or estimator.loss == Softmax.name)
+
+
 def _has_probabilities(estimator: "NetworkClassifier") -> bool:
     if (words := _without_probabilities(estimator)) is not None:
         raise AttributeError(words)
@@ -74,6 +56,8 @@ def _has_probabilities(estimator: "NetworkClassifier") -> bool:
 
 def _without_probabilities(estimator: "NetworkClassifier") -> str | None:
     """Why there is no predict_proba; None where there is one, or will be after a fit."""
+    if _is_softmax(estimator):
+        return None
     loss, margin = estimator.loss, estimator.margin
     if margin is None and estimator.epsilon is not None:
         margin = Constants().margin
@@ -88,7 +72,7 @@ def _without_probabilities(estimator: "NetworkClassifier") -> str | None:
     return None
 
 
-class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     """min over f of sum_p (C_p/B_p) sum_i L(y_i f.z_i) + rho R(f), at P nodes that exchange
     messages: a linear classifier.
 
@@ -101,8 +85,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ``intercept_`` are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_``
     for every row, and ``predict`` is its sign. The intercept is regularised like the rest.
 
-    More than two classes are K problems, one against the rest, one after the other within the one
-    total.
+    More than two classes are one model of all of them by algorithm sum (softmax; maths.md 20).
+    Otherwise they are K problems, one against the rest, one after the other within the one total.
 
     Parameters
     ----------
@@ -317,189 +301,46 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.start = start
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.schema is None
-        tags.input_tags.string = tags.input_tags.categorical = self.schema is not None
-        tags.non_deterministic = self.mechanism is not None and self.random_state is None
-        return tags
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        nodes: ArrayLike | None = None,
-        people: ArrayLike | None = None,
-        **other: Any,
-    ) -> Self:
-        """Train over the network; with a ledger the whole plan is reserved before anything is
-        computed from rows.
-
-        Where it fails, or is refused, the estimator stays as it was.
-
-        Parameters
-        ----------
-        X
-            n x d numbers, dense or sparse; a frame or mapping with a schema; or, without y, a list
-            with one (X, y) or :class:`~dynadp.data.shard.Shard` a node. Shards are bounded rows
-            already: no norm and no intercept is added.
-        y
-            Labels.
-        nodes
-            The node of each row; by default rows are split evenly, or people are.
-        people
-            Whose row each is; a schema names a column of X instead. Of each person the first rows
-            stay, as many as declared.
-        **other
-            Nothing: sample_weight is refused.
-        """
-        if other.pop("sample_weight", None) is not None:
-            raise ValueError(_NO_WEIGHTS)
-        if other:
-            raise TypeError(
-                f"fit() got unexpected arguments {', '.join(sorted(other))}; expected X, y, nodes "
-                f"and people"
+    def _check_answers(self, y: NDArray[Any]) -> None:
+        if self.schema is not None and self.schema.label.kind == "numbers":
+            raise DeclarationError(
+                f"the schema declares a target, {self.schema.label.name!r}, which is a number; "
+                "NetworkClassifier answers with classes: take NetworkRegressor, or declare a label"
             )
-        before = vars(self).copy()
-        try:
-            return self._fit(X, y, nodes, people)
-        except BaseException:
-            self.__dict__ = before
-            raise
+        if len(y):
+            check_classification_targets(y)
 
-    def _fit(self, X: Any, y: Any, nodes: ArrayLike | None, people: ArrayLike | None) -> Self:
-        parts = (
-            y is None
-            and isinstance(X, list)
-            and bool(X)
-            and all(isinstance(part, Shard | tuple) for part in X)
-        )
-        shards, schema = parts and isinstance(X[0], Shard), self.schema
-        Choices(self).check(parts, shards)
-        if parts:
-            X, y, nodes = concatenate(X, self.topology)
-        X, y, nodes, numbers = self._validated(X, y, nodes, people)
-        declared = self.classes
+    def _answers(self, y: NDArray[Any]) -> tuple[NDArray[Any], int, Mapping[str, str]]:
+        declared, schema = self.classes, self.schema
         if schema is not None and declared is None:
-            if schema.label.kind == "numbers":
-                raise DeclarationError(
-                    f"the schema declares a target, {schema.label.name!r}, which is a number; "
-                    "NetworkClassifier answers with classes: declare a label"
-                )
             declared = list(schema.label.classes)
         self.classes_, codes = encode_classes(y, declared)
-        chosen = Choices(self, limited=numbers is not None)
-        self.topology_, rows = self._placed(X, codes, nodes, numbers, chosen.unit)
-        counts, secret = np.bincount(rows.owner, minlength=len(self.topology_)), chosen.unit.added
-        if secret:
-            counts = chosen.declared_counts(self.topology_.nodes)
-            rows = rows.first_at_nodes(counts)
-        problems = 1 if len(self.classes_) == 2 else len(self.classes_)
-        centring, ready = schema is not None and schema.centre is None, None
-        if schema is None and not shards:
-            ready = ReadyNumbers.of(self, rows.X, chosen.unit.adjacency)
-        if ready is not None:
-            schema, centring = ready.schema, ready.centred
-            rows = rows.bounded(ready.table(rows.X))
-        if schema is None:
-            intercept = self.fit_intercept and not shards
-            width = self.n_features_in_ + intercept
-        else:
-            intercept, width = bool(schema.intercept), schema.dimension
-            # a bad cell must not be found when part of the budget is spent
-            features = schema.only_features().rows(rows.X)
-        classes = self.classes_.tolist()
-        made_of = None if schema is None else schema.feature_count
-        self.plan_ = chosen.plan(
-            counts, self.topology_, width, problems, classes, made_of, centring
-        )
-        if rows.people is None and self.plan_ and self.plan_.release_plan.weighed:
-            raise DeclarationError(
-                "the rows of each person are to be weighed together, and nothing says whose they "
-                "are: give people=, or leave weighed out"
-            )
-        if problems > 1 and self.plan_ and self.plan_.release_plan.final:
-            raise DeclarationError(
-                f"a final release beside epsilon is planned once, and {problems} classes are "
-                f"{problems} problems, each with its own; give alpha, or leave final_release out"
-            )
-        one = chosen.part(self.plan_, problems, self.classes_.tolist())
-        weights, draws = chosen.weights(self.classes_.tolist()), entropy_of(self.random_state)
-        units = np.ones(width)
-        start = start_of(self.start, (1, problems, width))[0]
-        events: tuple[Event, ...] = ()
-        sealed = schema is not None and self.plan_ is not None and self.plan_.sealing
-        masks = run_masks(self.plan_, draws) if sealed and self.plan_ else None
-        with self._ledgers() as journal, forgetting(masks, None):
-            if journal and self.plan_:
-                journal.reserve([replace(e, seeded=draws.seeded) for e in self.plan_.events])
-            if schema is not None:
-                if self.plan_ and self.plan_.centrings:
-                    bare = schema
-                    centre = centring_round(
-                        self.plan_,
-                        bare,
-                        lambda p: sum_features(features[rows.owner == p]).counted(bare, counts[p]),
-                        draws,
-                        journal,
-                        masks,
-                    )
-                    schema, events = centre.applied(schema), centre.events
-                rows = rows.bounded(schema.rows(rows.X))
-                if ready is None:
-                    self.schema_ = schema
-            elif not shards:
-                norm = self.data_norm
-                if norm is None:
-                    norm = float(norms(rows.X).max()) or 1.0
-                X, units = bound_features(rows.X, norm, intercept)
-                rows = rows.bounded(X)
-            runs = solve(
-                rows.filled(counts) if secret else rows,
-                len(self.classes_),
-                self.topology_,
-                plan=one,
-                start=start / units
-                if ready is None or schema is None
-                else ready.vectors(start, schema),
-                weights=weights,
-                draws=draws,
-                journal=journal,
-                masks=masks if problems == 1 else None,  # each of several has keys of its own
-                acceleration=Acceleration(distance=self.tol) if self.mechanism is None else None,
-            )
-        if self.mechanism is None and not all(run.stopped for run in runs):
-            text = (
-                f"the optimum is not certified to tol={self.tol:g} within the rounds; raise "
-                f"rounds, tol or rho"
-            )
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
-        vectors = [run.models("last" if run.releases.final else "tail")[:, 0] for run in runs]
-        f = np.stack(vectors, axis=1) * units  # P x K x d
-        if ready is not None and schema is not None:
-            self.node_coef_, self.node_intercept_ = ready.coefficients(f, schema)
-        elif intercept:
-            self.node_coef_, self.node_intercept_ = f[..., :-1], f[..., -1]
-        else:
-            self.node_coef_, self.node_intercept_ = f, np.zeros(f.shape[:2])
-        self.coef_ = self.node_coef_.mean(axis=0)
-        self.intercept_ = self.node_intercept_.mean(axis=0)
-        self.n_iter_ = max(len(run.rounds) for run in runs)
+        read = "read off y and treated as public; declare classes= if they are not"
+        words = {"classes": read if declared is None else "declared"}
+        return codes, len(self.classes_), words
+
+    def _label_values(self) -> list[Any]:
+        return list(self.classes_.tolist())
+
+    def _ready_numbers(self, X: Any, adjacency: str) -> ReadyNumbers | None:
+        return ReadyNumbers.of(self, X, adjacency)
+
+    def _learn_probabilities(
+        self, runs: Sequence[Run], chosen: Choices, plan: Plan, counted: Schema | None
+    ) -> None:
         self.histogram_ = next((one for run in runs for one in run.histograms), None)
         self.calibration_ = None if self.histogram_ is None else calibration_of(self.histogram_)
-        self.threshold_ = chosen.threshold(one.settings.loss, self.calibration_)
-        known = shards or schema is not None or self.data_norm is not None
-        centred = "none" if schema is None or schema.centre is None else "declared"
-        centred = "private" if events else centred
-        self.privacy_ = self._privacy(
-            [*events, *spent(runs)],
-            chosen.mechanism,
-            problems,
-            declared is not None,
-            known,
-            centred,
-        )
-        return self
+        self.threshold_ = chosen.threshold(plan.settings.loss, self.calibration_)
+        self.counted_ = counted
+
+    def _keep(self, coef: Array, intercept: Array) -> None:
+        self.node_coef_, self.node_intercept_ = coef, intercept
+        self.coef_, self.intercept_ = coef.mean(axis=0), intercept.mean(axis=0)
+
+    def _named_loss(self) -> Mapping[str, Any]:
+        if not isinstance(self.loss, Logistic):
+            return {}
+        return {"loss": "logistic", "margin": self.loss.margin}
 
     def decision_function(self, X: Any) -> Array:
         """``X @ coef_.T + intercept_`` (with a schema, of its features): n scores for
@@ -515,15 +356,27 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             scores = np.asarray(self.schema_.rows(X) @ f.T)
         else:
-            X = _unquoted(validate_data, self, X, reset=False, accept_sparse="csr", dtype=float)
+            X = unquoted(validate_data, self, X, reset=False, accept_sparse="csr", dtype=float)
             scores = np.asarray(X @ self.coef_.T + self.intercept_)
         return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def _counted_scores(self, X: Any) -> Array:
+        """Scores as a histogram of them counted rows: f.z, z the bounded row. They differ from
+        ``decision_function`` by a factor above 0 where whole rows were scaled.
+        """
+        scores = self.decision_function(X)
+        schema: Schema | None = self.counted_
+        if schema is None or scores.ndim > 1:
+            return scores
+        X = unquoted(validate_data, self, X, reset=False, accept_sparse="csr", dtype=float)
+        X = X.toarray() if issparse(X) else X
+        return scores * ReadyNumbers.scaling(schema, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """classes_[1] where the score is above ``threshold_``, else classes_[0]; of several the
         class with the largest.
         """
-        scores = self.decision_function(X)
+        scores = self._counted_scores(X)
         return np.asarray(
             self.classes_[
                 (scores > self.threshold_).astype(int)
@@ -535,9 +388,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """1/(1 + e^-(a score + b)), a and b those of ``calibration_``, or 1 and 0 without one; for
-        several classes divided by their sum. Rows beyond data_norm are extrapolated.
+        several classes divided by their sum, or the softmax of scores of one model of all of them.
+        Rows beyond data_norm are extrapolated.
         """
-        scores = self.decision_function(X)
+        scores = self._counted_scores(X)
+        if _is_softmax(self):
+            return probabilities(scores)
         if scores.ndim == 1 and self.calibration_ is not None:
             scores = self.calibration_.log_odds(scores)
         if scores.ndim == 1:
@@ -552,174 +408,3 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if name == "predict_proba":
             raise AttributeError(_without_probabilities(self) or _NO_PROBABILITIES)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted model as JSON (format ``dynadp-model``, version 2)."""
-        check_is_fitted(self)
-        parameters = self.get_params(deep=False)
-        if isinstance(self.loss, Logistic):
-            parameters.update(loss="logistic", margin=self.loss.margin)
-        saved.to_model(self, parameters).save(path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a saved model, or the model of a run, ready to predict.
-
-        Parameters that JSON cannot hold (a graph, a schedule, a loss of your own) come back as
-        their names; set them before fitting again. ``plan_`` and ``topology_`` are not saved.
-        """
-        model: Self = saved.from_model(load_model(path), cls, Path(path))
-        return model
-
-    def _placed(
-        self,
-        X: Any,
-        codes: NDArray[np.intp],
-        nodes: ArrayLike | None,
-        people: NDArray[np.int64] | None,
-        unit: Unit,
-    ) -> tuple[Topology, FitRows]:
-        """The network, and the rows at its nodes: of each person as many as declared."""
-        if unit.added:
-            require_places(self.topology, self.nodes, nodes)
-        network, owner = assign_nodes(
-            self.topology, self.nodes, len(codes), nodes, empty=unit.added
-        )
-        if people is None:
-            if unit.rows > 1 and nodes is None and len(network) > 1:
-                raise DeclarationError(
-                    f"rows_per_person is {unit.rows}, and rows would be split over {len(network)} "
-                    "nodes, those of one person too: say whose they are (people=), or where they "
-                    "are (nodes=)"
-                )
-            return network, FitRows(X, codes, owner)
-        if nodes is None:
-            owner = people % len(network)
-        rows = FitRows(X, codes, owner, people).limited(unit.rows, unit.silos)
-        if not unit.added:
-            require_rows_at(network, rows.owner)
-        return network, rows
-
-    def _validated(
-        self, X: Any, y: Any, nodes: Any, people: Any
-    ) -> tuple[Any, NDArray[Any], Any, Any]:
-        """X, y, nodes and people of one length, without the rows that a schema drops."""
-        no_query(X, "X")
-        if self.schema is not None and self.schema.person is not None:
-            if people is not None:
-                raise DeclarationError(
-                    "people is given, and the schema names a column of X for them; leave out one "
-                    "of them"
-                )
-            people = X[self.schema.person]
-        if people is not None:  # numbered before rows are dropped, so that no cell decides a number
-            blank = ("",) if self.schema is None else self.schema.missing_values
-            people = person_codes(list(people), blank)
-        if self.schema is None:
-            how = {"accept_sparse": "csr", "dtype": float}
-            if self.adjacency == ADD_REMOVE:  # whether there is any row stays secret
-                how["ensure_min_samples"] = 0
-            X, y = _unquoted(validate_data, self, X, y, **how)
-            X = csr_array(X) if issparse(X) else X
-        elif y is None:
-            raise ValueError("fit requires y to be passed, but the target y is None")
-        else:
-            y, kept = column_or_1d(y, warn=True), self.schema.kept(X)
-            given_with = (("y", y, "label"), ("nodes", nodes, "node"), ("people", people, "person"))
-            for name, given, what in given_with:
-                if given is not None and len(given) != len(kept):
-                    raise DataError(
-                        f"{name} has length {len(given)}, X has {len(kept)} rows; expected the "
-                        f"{what} of each row"
-                    )
-            names = self.schema.raw_columns[:-1]
-            self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
-            nodes = None if nodes is None else np.asarray(nodes)[kept]
-            people = None if people is None else people[kept]
-            X, y = take_rows({name: X[name] for name in names}, kept), y[kept]
-        if len(y):
-            check_classification_targets(y)
-        if people is not None and people.shape != (len(y),):
-            raise DataError(
-                f"people has length {len(people)}, X has {len(y)} rows; expected the person of "
-                "each row"
-            )
-        return X, y, nodes, people
-
-    @contextmanager
-    def _ledgers(self) -> Iterator[LedgerJournal | None]:
-        """Open the nodes' ledgers for a fit; None without.
-
-        A fit that fails cannot go on: what it reserved and did not spend is free again.
-        """
-        if self.ledger is None:
-            yield None
-            return
-        nodes, who = self.topology_.nodes, type(self).__name__
-        given = self.ledger
-        if not isinstance(given, Mapping):
-            given = {p: Path(given, f"{p}.sqlite") for p in nodes}
-        if missing := sorted(set(nodes) - set(given)):
-            raise DeclarationError(f"no ledger for {', '.join(missing)}; every node needs one")
-        paths, run = {p: given[p] for p in nodes}, f"fit-{secrets.token_hex(8)}"
-        with ExitStack() as stack:
-            dataset = f"rows given to {who}.fit"
-            journal = open_ledgers(stack, paths, run, dataset=dataset, who=who)
-            try:
-                yield journal
-            except BaseException:
-                if journal.begun:
-                    journal.close("stopped")
-                raise
-
-    def _privacy(
-        self,
-        events: Sequence[Event],
-        mechanism: Mechanism | None,
-        problems: int,
-        declared: bool,
-        known: bool,
-        centred: str,
-    ) -> dict[str, Any]:
-        """What was spent, in numbers and words."""
-        mechanism = self.plan_.mechanism if self.plan_ else mechanism
-        rests = {
-            "rounds": self.n_iter_,
-            "problems": problems,
-            "mechanism": None if mechanism is None else mechanism.name,
-            "classes": "declared"
-            if declared
-            else "read off y and treated as public; declare classes= if they are not",
-            "bounds": "declared" if known else "data_norm was read off the rows",
-            "centre": centred,
-        }
-        if mechanism is None:
-            words = "No privacy: without a mechanism messages are exact and reveal rows."
-            figures = {**dict.fromkeys(("epsilon", "delta", "alpha", "mu")), "protected": False}
-        else:
-            total = worst_node(events, self.delta or 0.0)
-            words = total.guarantee
-            if problems > 1:
-                words += (
-                    f" All {problems} problems, one class against the rest each, are in this total."
-                )
-            written = total.to_json()
-            whose = ("rows", "silos", "adjacency", "limited")
-            names = ("epsilon", "delta", "alpha", "protected", "honest", *whose)
-            figures = {name: written[name] for name in names}
-            mus = [mu for event in events if (mu := getattr(event, "mu", None)) is not None]
-            figures["mu"] = max(mus, default=None)
-        return {**figures, "statement": words, **rests}
-
-
-def _unquoted(check: Any, *given: Any, **how: Any) -> Any:
-    """scikit-learn's own checks, whose messages may quote rows, without the quotation."""
-    try:
-        return check(*given, **how)
-    except ValueError as error:
-        text = re.sub(
-            r"(?s)(?<=instead):\narray=.*(?=\nReshape)|(?<=not supported)\n.*|(?<=to float): .*",
-            "",
-            str(error),
-        )
-        raise ValueError(text) from None

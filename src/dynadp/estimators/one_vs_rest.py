@@ -1,10 +1,13 @@
-"""K classes as K problems, one against the rest, on the same rows, in one account (maths.md 5)."""
+"""K classes as K problems, one against the rest, on the same rows, in one account (maths.md 5); or
+all together.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynadp._arrays import Array
 from dynadp.consensus import Journal, Messages, ReleasePlan, Topology
@@ -22,25 +25,28 @@ def solve(
     topology: Topology,
     *,
     plan: Plan,
+    together: bool = False,
     start: Array,
     draws: Draws,
     journal: Journal | None,
     weights: Sequence[float] = (),
     **how: Any,
 ) -> list[Run]:
-    """One run for two classes (the second is +1), or one for each of several; problem k's round n
-    is round k T + n of all.
+    """One run for two classes (the second is +1) or for numbers, or one for each of several
+    classes; problem k's round n is round k T + n of all.
 
     Parameters
     ----------
     rows
         Bounded.
     classes
-        How many there are.
+        How many there are; 0 for numbers.
     topology
         The network.
     plan
         What each problem does.
+    together
+        Whether several classes are one problem.
     start
         V(0) of each problem, K x d.
     draws, journal
@@ -50,17 +56,20 @@ def solve(
     **how
         The rest of it, the same for all problems.
     """
-    problems = 1 if classes == 2 else classes
+    problems = 1 if classes <= 2 or together else classes
     parts = [rows.some(rows.owner == p) for p in range(len(topology))]
     counts = tuple(len(part.codes) for part in parts)
-    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1]))
+    many = classes if together or not classes else 2
+    span = releases_in(plan, Consortium(topology, counts, rows.X.shape[1], classes=many))
+    values = {0: None, 2: (-1, 1)}.get(many, range(many))
     runs = []
     for k in range(problems):
         shards = [
             Shard.of(
                 own.X,
-                np.where(own.codes == (k if problems > 1 else 1), 1, -1),
+                _signs(own.codes, k if problems > 1 else 1) if many == 2 else own.codes,
                 name=name,
+                classes=values,
                 people=own.people,
             )
             for own, name in zip(parts, topology.nodes, strict=True)
@@ -72,7 +81,7 @@ def solve(
                 shards,
                 topology,
                 weighed(plan, weights, k),
-                start=start[k],
+                start=start.ravel() if together else start[k],
                 draws=later,
                 journal=part,
                 **how,
@@ -94,6 +103,10 @@ def weighed(plan: Plan, weights: Sequence[float], k: int) -> Plan:
     if steps is not None and steps.pull is not None:  # in proportion to the noise
         steps = replace(steps, pull=steps.pull / s.row_weight)
     return replace(plan, settings=s, steps=steps)
+
+
+def _signs(codes: NDArray[Any], positive: int) -> NDArray[Any]:
+    return np.where(codes == positive, 1, -1)
 
 
 def releases_in(plan: Plan, consortium: Consortium) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from dynadp._arrays import Array
-from dynadp.data import Label, Numeric, Schema, Vector
+from dynadp.data import Label, Numeric, Schema, Vector, norms
 from dynadp.errors import DeclarationError
 
 PRIVATE = "private"
@@ -97,6 +97,14 @@ class ReadyNumbers:
             centre = tuple((scale * public - shift).tolist())
             schema = schema.model_copy(update={"centre": centre, "scaling": "unit"})
         return cls(schema, scale, shift, private)
+
+    @staticmethod
+    def scaling(schema: Schema, X: NDArray[Any]) -> Array:
+        """s > 0 of each row: what the bounded row is of (features - centre, intercept)."""
+        table = {f"x{j}": column for j, column in enumerate(X.T)}
+        whole = schema.model_copy(update={"scaling": "none", "norm": 1.0})
+        long, short = norms(whole.rows(table)), norms(schema.rows(table))
+        return np.asarray(np.where(long > 0, short / np.where(long > 0, long, 1.0), 1.0))
 
     def table(self, X: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the rows as columns by name."""

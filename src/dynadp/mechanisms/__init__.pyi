@@ -32,6 +32,9 @@ from .histogram import FAINT as FAINT
 from .histogram import NoisyHistogram as NoisyHistogram
 from .histogram import private_histogram as private_histogram
 from .histogram import standing_out as standing_out
+from .noisy_errors import NoisyErrors as NoisyErrors
+from .noisy_errors import error_sums as error_sums
+from .noisy_errors import private_errors as private_errors
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_for as mechanism_for

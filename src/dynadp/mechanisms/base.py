@@ -55,6 +55,8 @@ class PublicNumbers:
     moves
         How far one row moves a sum of vectors of length 1: 2 where it is replaced, 1 where it is
         added or removed (maths.md 15).
+    vectors
+        How many vectors of d numbers a sum holds: one, or one for each of several classes.
     """
 
     counts: Array
@@ -68,6 +70,7 @@ class PublicNumbers:
     rounds: int | None = None
     start: float = 0.0
     moves: float = 2.0
+    vectors: int = 1
 
     def some(self, nodes: slice) -> "PublicNumbers":
         """Return the numbers of some nodes alone."""
@@ -88,7 +91,7 @@ class PublicNumbers:
     def reach(self) -> Array:
         """A bound on ||argmin Z_p||: min(C_p/rho, sqrt(2 C_p L(0)/rho)), P x 1."""
         C = self.C[:, None]
-        return np.minimum(C / self.rho, np.sqrt(2 * C * self._at_zero / self.rho))
+        return np.minimum(C / self.rho, np.sqrt(2 * C * self.loss.at_zero / self.rho))
 
     @property
     def travel(self) -> Array:
@@ -98,16 +101,11 @@ class PublicNumbers:
         and each by (Lam/2) times its length squared at least. It says where messages may be
         clipped, so it is about accuracy alone.
         """
-        most = self.C.max() * self._at_zero
+        most = self.C.max() * self.loss.at_zero
         far = np.full(self.Lam.shape, np.sqrt(2 * most / self.rho))
         if self.rounds is None:
             return far
         return np.asarray(np.minimum(far, np.sqrt(2 * most * self.rounds / self.Lam)))
-
-    @property
-    def _at_zero(self) -> float:
-        """L(0)."""
-        return float(self.loss.value(np.zeros(1))[0])
 
 
 @dataclass(frozen=True)

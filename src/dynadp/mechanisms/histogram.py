@@ -29,9 +29,10 @@ class NoisyHistogram:
     ----------
     edges
         The public ends of the bins of scores, K - 1 of them: bin k holds scores above edge k - 1
-        and up to edge k.
+        and up to edge k. None where answers of several classes are counted.
     counts
-        Noisy numbers of rows, 2 x K: of the negative label first. Some may lie below 0.
+        Noisy numbers of rows, 2 x K: of the negative label first; or classes x classes, by label
+        and answer. Some may lie below 0.
     noise
         The standard deviation of each number's noise.
     mu
@@ -103,7 +104,7 @@ def private_histogram(
     Parameters
     ----------
     counts
-        Rows by label and bin, 2 x K: private.
+        Rows by label and bin, 2 x K, or by label and answer of several classes: private.
     edges
         The bins, public.
     mu

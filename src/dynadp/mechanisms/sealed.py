@@ -13,7 +13,7 @@ from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, Sealing
 from dynadp.mechanisms.gaussian import LARGEST, LEAST, GaussianNoise, noise_step
 from dynadp.mechanisms.histogram import HISTOGRAM
 from dynadp.mechanisms.sampling import power_of_two
-from dynadp.mechanisms.sums import CellNoise, MomentNoise, Sum, SumNoise
+from dynadp.mechanisms.sums import CellNoise, MomentNoise, Sum, SumNoise, resolution_for
 from dynadp.privacy import check_honest
 from dynadp.problem import Resolution
 
@@ -151,7 +151,7 @@ class Sealed(Sum):
     def _resolution(public: PublicNumbers, mu: Array) -> Resolution:
         """As in the open, and so that the sum over all nodes fits into 64 bits."""
         most = max(float(public.counts.max()), float(public.counts.sum()) / 2**7)
-        return Resolution.of(most, public.dimension, float(mu.min()))
+        return resolution_for(public, most, mu)
 
     def _cells(self, public: PublicNumbers, mu: Array) -> CellNoise:
         """Each node's part of sqrt(2)/mu, or of 1/mu; weighed numbers of rows are written down as
@@ -176,8 +176,8 @@ class Sealed(Sum):
                 f"a sealed sum is over {len(public.counts)} nodes, and noise was shared among "
                 f"{sealing.members}; plan again"
             )
-        width = d * (d + 1) // 2 if moment else d
-        rounding = float(d) if moment else sqrt(d)  # an entry above the diagonal counts twice
+        width = d * (d + 1) // 2 if moment else public.vectors * d
+        rounding = float(d) if moment else sqrt(width)  # an entry above the diagonal counts twice
         unit = resolution.step**2
         delta = resolution.sensitivity(moment=moment, moves=public.moves)
         kind = MomentNoise if moment else SumNoise

@@ -29,6 +29,10 @@ class SumNoise(GaussianNoise):
 
     resolution: Resolution
 
+    def width(self, dimension: int) -> int:
+        """d, for each of several classes."""
+        return self.resolution.vectors * dimension
+
 
 @dataclass(frozen=True)
 class MomentNoise(SumNoise):
@@ -187,7 +191,7 @@ class Sum(Mechanism):
 
     @staticmethod
     def _resolution(public: PublicNumbers, mu: Array) -> Resolution:
-        return Resolution.of(float(public.counts.max()), public.dimension, float(mu.min()))
+        return resolution_for(public, float(public.counts.max()), mu)
 
     def _noise(
         self, public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool
@@ -199,7 +203,7 @@ class Sum(Mechanism):
         least = deviation / np.sqrt(2.0) if moment else deviation
         step = np.maximum(noise_step(least, unit), unit / resolution.finer)
         d = public.dimension
-        width = d * (d + 1) // 2 if moment else d
+        width = d * (d + 1) // 2 if moment else public.vectors * d
         reach = public.counts[:, None] * 2.0 + deviation * (np.sqrt(width) + 12.0)
         kind = MomentNoise if moment else SumNoise
         return kind(
@@ -222,6 +226,12 @@ def check_bins(bins: int) -> None:
             f"histogram is {bins} bins; expected an even number from 4, with an edge at 0, or 0 "
             "for none"
         )
+
+
+def resolution_for(public: PublicNumbers, most_rows: float, mu: Array) -> Resolution:
+    """How finely rows and slopes are written down, from public numbers."""
+    bound = public.loss.slope_bound
+    return Resolution.of(most_rows, public.dimension, float(mu.min()), public.vectors, bound)
 
 
 def packed(matrices: Array) -> Array:

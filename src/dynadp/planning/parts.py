@@ -190,16 +190,44 @@ class Consortium:
         B_p of each node, in the topology's order.
     dimension, features
         d with the intercept, and without it.
+    classes
+        How many values the label has; 0 for a target.
     """
 
     topology: Topology = field(repr=False)
     counts: tuple[int, ...]
     dimension: int
     features: int | None = None
+    classes: int = 2
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", tuple(self.counts))
         check_counts(self.counts, len(self.topology))
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of d numbers a model has: one, or one for each of several classes."""
+        return max(1, self.classes) if self.classes != 2 else 1
+
+    def require_kind(self, loss: Loss, algorithm: str) -> None:
+        """Refuse a loss or an algorithm that is not for these labels."""
+        if self.vectors > 1 and algorithm != "sum":
+            raise DeclarationError(
+                f"the label has {self.classes} classes, and algorithm {algorithm!r} separates two: "
+                "take mechanism sum or sealed, which train one model of all classes "
+                "(NetworkClassifier also has one against the rest)"
+            )
+        kind = "signs" if self.classes == 2 else "classes" if self.classes else "numbers"
+        if loss.kind != kind:
+            about = {
+                "signs": "two classes",
+                "classes": "three classes or more",
+                "numbers": "numbers to predict",
+            }
+            raise DeclarationError(
+                f"loss {loss.describe()['name']!r} is for {about[loss.kind]}, and the label has "
+                f"{about[kind]}" + ("; take loss softmax" if kind == "classes" else "")
+            )
 
     @property
     def nodes(self) -> tuple[str, ...]:

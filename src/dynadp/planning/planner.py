@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +30,14 @@ from dynadp.mechanisms import (
 )
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, class_reasons, span, warnings_about
+from dynadp.planning.reasons import (
+    asked,
+    burdens,
+    class_reasons,
+    loss_words,
+    span,
+    warnings_about,
+)
 from dynadp.planning.sum_planner import plan_sums
 from dynadp.planning.sums import SumConstants, gaussian_mu
 from dynadp.privacy import (
@@ -43,10 +50,20 @@ from dynadp.privacy import (
     per_node,
     upper_bound,
 )
-from dynadp.problem import EVEN, ClassWeights, Logistic, Loss, Weights, check_class_weights, shares
+from dynadp.problem import (
+    EVEN,
+    ClassWeights,
+    Logistic,
+    Loss,
+    Weights,
+    check_class_weights,
+    default_loss,
+    shares,
+)
 
 C = 1.0  # only C/q counts
 BINS = 32  # of a histogram of scores
+TARGET_PULL = 5.0  # k for targets
 DEFAULT = "sum"  # whatever nodes, rows and totals are
 WHY_DEFAULT = (
     "no mechanism was named: on census rows, from 1 to 200 nodes and epsilon 0.1 to 8, sum was "
@@ -80,6 +97,11 @@ class Constants:
     margin: float = 3.0
     centring: float = 0.1
 
+    @classmethod
+    def of(cls, loss: Loss) -> Self:
+        """The constants for this loss: those of residuals were found on census rows too."""
+        return cls(pull=TARGET_PULL) if loss.residual else cls()
+
 
 def plan(
     counts: Sequence[float],
@@ -99,6 +121,8 @@ def plan(
     calibration: bool = False,
     class_weights: ClassWeights = EVEN,
     positives: float | None = None,
+    classes: int = 2,
+    loss: Loss | None = None,
 ) -> Plan:
     """Algorithm "sum": :func:`~dynadp.planning.sum_planner.plan_sums`. ADMM: q = rho + 2 eta N =
     k T/(B mu sqrt(P)), constant alpha by :func:`~dynadp.privacy.inverse.calibrate`.
@@ -144,6 +168,11 @@ def plan(
     class_weights, positives
         What rows of the negative and of the positive label weigh, and the declared share of
         positive ones (:class:`~dynadp.planning.parts.Settings`).
+    classes
+        How many values the label has; more than two for algorithm ``sum`` alone. 0 for a target.
+    loss
+        L of a target, one of residuals; by default
+        :func:`~dynadp.problem.targets.default_loss`. That of labels follows from the constants.
     """
     whom = check_unit(unit, topology)
     nodes, P = topology.nodes, len(topology.nodes)
@@ -166,9 +195,14 @@ def plan(
         )
     if calibration:
         chosen = with_histogram(chosen)
+    if classes != 2 and (calibration or class_weights != EVEN or positives is not None):
+        raise DeclarationError(
+            "calibration, class_weights and positives are for labels of two values, and this label "
+            f"has {classes or 'none: a number is predicted'}; leave them out"
+        )
     if isinstance(chosen, Sum):
         sums = plan_sums(
-            Consortium(topology, tuple(int(b) for b in counts), dimension, features),
+            Consortium(topology, tuple(int(b) for b in counts), dimension, features, classes),
             totals,
             delta,
             chosen,
@@ -179,10 +213,17 @@ def plan(
             unit=whom,
             class_weights=class_weights,
             positives=positives,
+            loss=loss,
         )
         require_promise(sums)
         return sums if named else replace(sums, reasons=(WHY_DEFAULT, *sums.reasons))
-    constants = constants if isinstance(constants, Constants) else Constants()
+    if loss is None and classes == 0:
+        loss = default_loss("numbers", chosen.algorithm)
+    if not isinstance(constants, Constants):
+        constants = Constants() if loss is None else Constants.of(loss)
+    loss = loss or Logistic(constants.margin)
+    those = Consortium(topology, tuple(int(b) for b in counts), dimension, features, classes)
+    those.require_kind(loss, chosen.algorithm)
     # a problem may use mu/sqrt(K): K T for T, and k/sqrt(K) for k
     T, pull = problems * constants.rounds, constants.pull / sqrt(problems)
     B = check_counts(counts, P)
@@ -195,7 +236,6 @@ def plan(
     q = pull * T / (N * weighed.row_weight)
     rho = constants.ridge * q
     eta = (q - rho) / (2 * float(topology.degrees.mean()))
-    loss = Logistic(constants.margin)
     features = dimension - 1 if features is None else features
     share = constants.centring if centring and features else 0.0
     # alpha of the centring round over alpha
@@ -229,7 +269,7 @@ def plan(
             unit=whom,
         ),
         rounds=T,
-        consortium=Consortium(topology, tuple(int(b) for b in counts), dimension, features),
+        consortium=those,
     )
     total, scale = made.total, "alpha" if chosen.noise == "l2-laplace" else "mu"
     reasons = (
@@ -239,8 +279,7 @@ def plan(
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
         f"{asked(totals)}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = "
         f"{span(mus)} has; C = {C:g}, since only C/q counts",
-        f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
-        f"log-odds",
+        loss_words(loss),
         *class_reasons(made.settings),
         f"a centring round with {scale} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "
         "budget: centred rows differ more"
@@ -471,11 +510,12 @@ def public_numbers(
     eta: float,
     loss: Loss,
     unit: Unit,
+    vectors: int = 1,
 ) -> PublicNumbers:
     """Return the public numbers of a calibration; no event depends on gamma, so any will do."""
     gamma = np.full((len(counts), 1), 1e-9)
     given = counts, degrees, dimension, C, rho, np.array([eta]), gamma, loss
-    return PublicNumbers(*given, moves=unit.moves)
+    return PublicNumbers(*given, moves=unit.moves, vectors=vectors)
 
 
 def _totals(

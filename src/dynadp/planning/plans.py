@@ -161,8 +161,13 @@ class Plan:
                 f"{', '.join(f.name for kind in part for f in fields(kind))}, rounds and output"
             )
         sums = bool(how) and how["mechanism"].algorithm == "sum"
+        settings = Settings(**part[Settings])
+        if sums and settings.loss.residual:  # which curves more than a loss of margins
+            usual = SumConstants.of(0, settings.loss)
+            steps = {"momentum": usual.momentum, "curvature": usual.curvature}
+            part[Steps] = steps | part[Steps]
         return cls(
-            settings=Settings(**part[Settings]),
+            settings=settings,
             steps=Steps(**part[Steps]) if sums or part[Steps] else None,
             protection=Protection(**how) if how else None,
             **given,
@@ -172,10 +177,13 @@ class Plan:
         """Return the plan for these nodes and numbers of rows, with eta, or with the steps of
         algorithm "sum", where it had none.
 
+        A loss or an algorithm that is not for the label's classes is refused.
+
         Promises, centrings and weights are held by position, so a bound plan is refused for other
         nodes, and for its nodes in another order.
         """
         weights = self.steps.node_weights if self.steps else ()
+        consortium.require_kind(self.settings.loss, self.algorithm)
         if self.protection:
             P, before = len(consortium.nodes), self.consortium or consortium
             held = self.protection.centring, self.protection.epsilon, weights
@@ -217,7 +225,7 @@ class Plan:
                 "a node weighs nothing in a sealed sum, and would add no noise; the noise of all "
                 "nodes hides a row: give every node a weight above 0, or leave it out of the run"
             )
-        pull, constants = steps.pull, SumConstants()
+        pull, constants = steps.pull, SumConstants.of(consortium.classes, self.settings.loss)
         if pull is None:
             k = constants.moment_pull if self._moments else constants.pull
             moved, w = self.rounds - self._moments - self._histograms, np.array(given)
@@ -225,7 +233,8 @@ class Plan:
                 N = signal(counts, mus, w)
             else:
                 N = sealed_signal(counts, mus, w, self.sealing)
-            pull = k * moved / (N * self.settings.row_weight)
+            pull = k * moved * self.settings.loss.slope_bound / (N * self.settings.row_weight)
+            pull = pull if self._moments else max(pull, constants.least_pull)
         made = replace(bound, steps=replace(steps, node_weights=given, pull=pull))
         if self.sealing and made.centrings:
             check_spares(made.mechanism, np.array(made.centrings), made.gradient_mus)
@@ -384,12 +393,12 @@ class Plan:
             send. The plan is refused where there is none.
         """
         c = self.bound
-        V = start_of(start, (len(c.nodes), replicas, c.dimension))
+        V = start_of(start, (len(c.nodes), replicas, c.vectors * c.dimension))
         if self.steps:
             those = list(self.senders)
             names = [c.nodes[p] for p in those]
-            table = self.table(replicas)[those]
-            return ReleasePlan.sums(names, self.terms(those), self.mechanism, table, self.unit)
+            given_sums = self.terms(those), self.mechanism, self.table(replicas)[those], self.unit
+            return ReleasePlan.sums(names, *given_sums, c.vectors)
         eta, alpha = self.settings.eta_of(replicas), self.table(replicas)
         given = self.terms(), c.topology, eta, self.mechanism, alpha, V, gamma
         return ReleasePlan.plan(*given, unit=self.unit)

@@ -7,7 +7,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.planning.parts import Settings
-from dynadp.problem import EVEN
+from dynadp.problem import EVEN, Loss
 
 
 def span(values: Array, shown: Callable[[float], str] = "{:.4g}".format) -> str:
@@ -26,6 +26,19 @@ def asked(totals: Sequence[float]) -> str:
     """The totals that were asked for."""
     least, most = min(totals), max(totals)
     return f"epsilon = {most:g}" if least == most else f"epsilon between {least:g} and {most:g}"
+
+
+def loss_words(loss: Loss) -> str:
+    """Why this loss."""
+    if loss.residual:
+        return (
+            f"loss {loss!r}: residuals beyond the width, of targets that fill [-1, 1], move the "
+            "model no further than one at it, so that a row is hidden by as much noise as a label"
+        )
+    return (
+        f"loss {loss!r}: a margin raises the signal for the same sensitivity; scores are then no "
+        "log-odds"
+    )
 
 
 def warnings_about(delta: float, counts: Sequence[float]) -> tuple[str, ...]:

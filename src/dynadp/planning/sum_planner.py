@@ -14,7 +14,15 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sealed, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, class_reasons, some_names, span, warnings_about
+from dynadp.planning.reasons import (
+    asked,
+    burdens,
+    class_reasons,
+    loss_words,
+    some_names,
+    span,
+    warnings_about,
+)
 from dynadp.planning.sums import (
     SumConstants,
     gaussian_mu,
@@ -24,7 +32,17 @@ from dynadp.planning.sums import (
     weigh_sealed,
 )
 from dynadp.privacy import Event, Unit, calibrate, collusion_words, per_node, upper_bound
-from dynadp.problem import EVEN, ClassWeights, Logistic, SquaredL2, Terms, Weights
+from dynadp.problem import (
+    EVEN,
+    ClassWeights,
+    Logistic,
+    Loss,
+    Softmax,
+    SquaredL2,
+    Terms,
+    Weights,
+    default_loss,
+)
 
 
 def plan_sums(
@@ -40,6 +58,7 @@ def plan_sums(
     unit: Unit | None = None,
     class_weights: ClassWeights = EVEN,
     positives: float | None = None,
+    loss: Loss | None = None,
 ) -> Plan:
     """q = k T/N, N = sum w B/sqrt(sum (w/mu)^2); equal mu for all gradients.
 
@@ -63,9 +82,13 @@ def plan_sums(
         Whose total it is; by default that of a row at one node.
     class_weights, positives
         As of :class:`~dynadp.planning.parts.Settings`.
+    loss
+        L; by default the logistic loss, with the margin of the constants.
     """
     whom = unit or Unit()
-    rules = constants or SumConstants()
+    if loss is None and consortium.classes == 0:
+        loss = default_loss("numbers", "sum")
+    rules = constants or SumConstants.of(consortium.classes, loss)
     nodes, features = consortium.nodes, consortium.features
     width = consortium.dimension - 1 if features is None else features
     B = check_counts(consortium.counts, len(nodes))
@@ -75,6 +98,9 @@ def plan_sums(
     most = 1 if mechanism.weighed else whom.rows
     mus /= most * (whom.silos if mechanism.sealing else sqrt(whom.silos))
     mus *= 2 / whom.moves  # as if it were replaced: added rows need half the noise for the same mu
+    if loss is None:
+        loss = Softmax(rules.margin) if consortium.vectors > 1 else Logistic(rules.margin)
+    mus /= loss.slope_bound
     if isinstance(mechanism, Sealed):
         # what one problem reserves and does not use, the next one could not take over
         spares = mechanism.spares if problems == 1 else 0
@@ -97,7 +123,7 @@ def plan_sums(
             "calibration (histogram) out"
         )
     settings = Settings(
-        loss=Logistic(rules.margin),
+        loss=loss,
         weights=weights,
         class_weights=class_weights,
         positives=positives,
@@ -116,7 +142,7 @@ def plan_sums(
         each.append(sqrt(cells) * most / whom.rows)
     shares = [share / sqrt(problems) for share in each] * problems
 
-    loss = settings.loss
+    least = 0.0 if moment else rules.least_pull
     chosen = replace(mechanism, second_moment=moment)
     counts = B if chosen.sealing else B.max(keepdims=True)  # the largest node, or all of one sum
     terms = Terms(counts, consortium.dimension, loss, SquaredL2(), np.ones(len(counts)), 1.0)
@@ -124,7 +150,8 @@ def plan_sums(
     def events(mu: float) -> list[Event]:
         """What one node spends, steps and distances among it."""
         table = mu * np.array([[shares]] * len(counts))
-        every = ReleasePlan.sums([""] * len(counts), terms, chosen, table, whom)
+        nameless = [""] * len(counts)
+        every = ReleasePlan.sums(nameless, terms, chosen, table, whom, consortium.vectors)
         releases = every.some(slice(0, 1))
         centre = [mu * features_mu] if centred else []
         centring = centring_events(
@@ -138,7 +165,7 @@ def plan_sums(
     made = Plan(
         settings=settings,
         steps=Steps(
-            pull=(rules.moment_pull if moment else rules.pull) * moved / N,
+            pull=max((rules.moment_pull if moment else rules.pull) * moved / N, least),
             momentum=rules.momentum,
             curvature=rules.curvature,
             node_weights=weighed,
@@ -199,8 +226,8 @@ def _reasons(
         f"{span(made.gradient_mus[those])}",
         f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",
         *_people(made),
-        f"loss {made.settings.loss!r}: a margin raises the signal for the same sensitivity; scores "
-        "are then no log-odds",
+        loss_words(made.settings.loss),
+        *_classes(made),
         centring,
         *class_reasons(made.settings),
         *(
@@ -220,6 +247,17 @@ def _reasons(
         *warnings_about(delta, counts),
         *(burdens(nodes, w * counts, (w / mus) ** 2) if made.settings.weights == "equal" else ()),
         *_silent([nodes[p] for p in np.flatnonzero(w == 0)]),
+    )
+
+
+def _classes(made: Plan) -> tuple[str, ...]:
+    """How several classes are learned."""
+    if made.bound.vectors == 1:
+        return ()
+    return (
+        f"one model of {made.bound.classes} classes: a row moves a sum by its slopes for all of "
+        f"them together, which are no longer than {made.settings.loss.slope_bound:g}, whatever "
+        "their number",
     )
 
 

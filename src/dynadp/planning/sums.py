@@ -5,6 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
+from typing import Any, Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -12,8 +13,9 @@ from scipy.special import log_ndtr, ndtr
 
 from dynadp._arrays import Array
 from dynadp.mechanisms import Sealing
-from dynadp.problem import Weights
+from dynadp.problem import Loss, Weights
 
+TARGET_PULL, TARGET_MOMENTUM = 10.0, 0.8  # k and m for targets
 _SILENT = 0.01  # of the mean (B mu)^2: below it a node's releases would be spent for nothing
 
 
@@ -31,10 +33,13 @@ class SumConstants:
         k in q = k T/N, without and with a second moment.
     momentum, curvature
         As of :class:`~dynadp.consensus.sums.Steps`.
+    least_pull
+        q without a second moment is at least this. Steps of a loss of residuals, which may curve
+        much, neither grow nor swing for ever from c1 (1 - m)/(2 (1 + m)) on, whatever the rows.
     centring, moment, histogram
         Shares of mu^2.
     margin
-        m of the loss ln(1 + e^(m - z)).
+        m of the loss ln(1 + e^(m - z)), or of softmax.
     """
 
     rounds: int = 20
@@ -44,10 +49,37 @@ class SumConstants:
     moment_pull: float = 0.5
     momentum: float = 0.5
     curvature: float = 0.07
+    least_pull: float = 0.0
     centring: float = 0.1
     moment: float = 0.05
     histogram: float = 0.1
     margin: float = 3.0
+
+    @classmethod
+    def of(cls, classes: int = 2, loss: Loss | None = None, **given: Any) -> Self:
+        """The constants for so many classes, or for a loss of residuals, but for those that are
+        given.
+        """
+        found: dict[str, Any] = {}
+        if loss is not None and loss.residual:
+            m = TARGET_MOMENTUM
+            found = {
+                "pull": TARGET_PULL,
+                "moment_pull": TARGET_PULL,
+                "momentum": m,
+                "curvature": loss.c1,
+                "least_pull": loss.c1 * (1 - m) / (2 * (1 + m)),
+            }
+        elif classes > 2:
+            found = {
+                "rounds": 30,
+                "moment_rounds": 20,
+                "moment_from": 8000.0,
+                "pull": 0.5,
+                "centring": 0.05,
+                "margin": 2.0,
+            }
+        return cls(**{**found, **given})
 
 
 def signal(counts: Array, mus: Array, node_weights: Array) -> float:

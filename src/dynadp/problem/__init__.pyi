@@ -1,3 +1,6 @@
+from .answers import answers_of as answers_of
+from .answers import default_loss as default_loss
+from .answers import require_kind as require_kind
 from .factor import Factor as Factor
 from .gamma import default_gamma as default_gamma
 from .gamma import longest as longest
@@ -27,6 +30,12 @@ from .regularizers import Regularizer as Regularizer
 from .regularizers import SmoothElasticNet as SmoothElasticNet
 from .regularizers import SquaredL2 as SquaredL2
 from .regularizers import check_regularizer as check_regularizer
+from .residual_losses import Huber as Huber
+from .residual_losses import LogisticCosh as LogisticCosh
+from .residual_losses import PseudoHuber as PseudoHuber
+from .residual_losses import ResidualLoss as ResidualLoss
+from .softmax import Softmax as Softmax
+from .softmax import probabilities as probabilities
 from .solver import PATIENT as PATIENT
 from .solver import Solution as Solution
 from .solver import solve as solve

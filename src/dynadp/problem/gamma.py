@@ -17,7 +17,8 @@ LAST_INVERSE, _LAST_ROWS = 4096, 1e8
 
 
 def default_gamma(terms: Terms, q: Numbers | float = 0.0, reach: Numbers | float = 0.0) -> Numbers:
-    """gamma_p = C_p (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{m+2} r) + 4 k_10 (3 q + rho sup R'') r.
+    """gamma_p = C_p (1e-10 + 16 k_{B_p + 8} + 4 c1 k_{m+2} r) + 4 k_10 (3 q + rho sup R'') r; of
+    residuals k_{m+3} (r + 1) for k_{m+2} r.
 
     Only public numbers enter. It lies well above the rounding error
     (:func:`~dynadp.problem.solver.rounding_error`) of any vector of norm up to r = ``reach`` +
@@ -34,12 +35,8 @@ def default_gamma(terms: Terms, q: Numbers | float = 0.0, reach: Numbers | float
         How much longer noise or the start may make vectors, P x K or a number.
     """
     C = terms.C[:, None]
-    r = np.minimum(1e5, np.sqrt(2 * C * _loss_at_zero(terms) / terms.rho)) + np.asarray(reach)
-    rows = (
-        _FLOOR
-        + 16 * rounding(terms.counts + 8)[:, None]
-        + 4 * terms.loss.c1 * margin_rounding(terms.dimension) * r
-    )
+    r = np.minimum(1e5, np.sqrt(2 * C * terms.loss.at_zero / terms.rho)) + np.asarray(reach)
+    rows = _FLOOR + 16 * rounding(terms.counts + 8)[:, None] + 4 * _margins(terms, r)
     rest = 4 * rounding(10) * (3 * np.asarray(q) + terms.rho * terms.regularizer.smoothness) * r
     return (C * rows + rest).max(axis=1, keepdims=True)
 
@@ -58,11 +55,13 @@ def longest(terms: Terms, Lam: Numbers, b: Numbers) -> Numbers:
         Bounds on the norm of its linear term.
     """
     C = terms.C[:, None]
-    return (b + np.minimum(C, np.sqrt(b * b + 2 * Lam * C * _loss_at_zero(terms)))) / Lam
+    return (b + np.minimum(C, np.sqrt(b * b + 2 * Lam * C * terms.loss.at_zero))) / Lam
 
 
-def _loss_at_zero(terms: Terms) -> float:
-    return float(terms.loss.value(np.zeros(1))[0])
+def _margins(terms: Terms, size: Numbers) -> Numbers:
+    """c1 k_{m+2} r, the error of slopes by that of margins; c1 k_{m+3} (r + 1) of residuals."""
+    loss = terms.loss
+    return loss.c1 * margin_rounding(terms.dimension, loss.residual) * (size + loss.residual)
 
 
 def reliable(terms: Terms, Lam: Numbers) -> NDArray[np.bool_]:
@@ -93,8 +92,7 @@ def reachable_gamma(terms: Terms, q: Numbers, size: Numbers, b_size: Numbers) ->
         Bounds on the sum of the norms of the vectors that make up b.
     """
     C, slope = terms.C[:, None], terms.regularizer.smoothness * size
-    margins = terms.loss.c1 * margin_rounding(terms.dimension) * size
-    rows = C * (margins + rounding(terms.counts + 8)[:, None])
+    rows = C * (_margins(terms, size) + rounding(terms.counts + 8)[:, None])
     error = rows + rounding_of(10) * (q * size + terms.rho * slope + b_size)
     return _FLOOR * C + 2.5 * error
 

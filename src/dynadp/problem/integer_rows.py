@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows, host, namespace, norm, on
-from dynadp.data import Shard, StreamedShard, require_signs
+from dynadp.data import Block, Shard, StreamedShard
 from dynadp.errors import DeclarationError
+from dynadp.problem.answers import answers_of
 from dynadp.problem.labels import EVEN, ClassWeights, cells, row_weights
 from dynadp.problem.losses import Loss
+from dynadp.problem.softmax import Softmax
 from dynadp.problem.storage import DenseRows, Storage, stack_rows
 from dynadp.problem.streamed import chunks
 from dynadp.problem.weighing import largest_slopes, shortened
@@ -41,14 +43,27 @@ class Resolution:
         d.
     finer
         By how much finer than h_x h_s the steps of noise may be, so that sums stay exact.
+    vectors
+        How many slopes a row has: 1, or one for each of several classes.
+    slope_bound
+        How long they are together, at most.
     """
 
     bits: int
     dimension: int
     finer: float = 1.0
+    vectors: int = 1
+    slope_bound: float = 1.0
 
     @classmethod
-    def of(cls, most_rows: float, dimension: int, mu: float = 1.0) -> "Resolution":
+    def of(
+        cls,
+        most_rows: float,
+        dimension: int,
+        mu: float = 1.0,
+        vectors: int = 1,
+        slope_bound: float = 1.0,
+    ) -> "Resolution":
         """For nodes of at most so many rows: sums stay below 2^53, and noise within its range.
 
         Parameters
@@ -57,12 +72,15 @@ class Resolution:
             The largest B_p, and d.
         mu
             The least of a release: the deviation of noise is about 2/mu.
+        vectors, slope_bound
+            As of the class.
         """
         rows = ceil(log2(max(most_rows, 1)))
         bits = min(MOST_BITS, (BITS - rows) // 2, floor((NOISE_BITS + min(log2(mu), 0)) / 2))
-        made = cls(bits, dimension, 2.0 ** (BITS - rows - 2 * bits))
+        made = cls(bits, dimension, 2.0 ** (BITS - rows - 2 * bits), vectors, slope_bound)
         # so that margins are exact, and sums with them
-        if 2.0**-bits * sqrt(dimension) > 1 or most_rows * made.moment >= 2**53:
+        wide, most = max(dimension, vectors), most_rows * max(made.moment, made.gradient)
+        if 2.0**-bits * sqrt(wide) > 1 or most >= 2**53:
             raise DeclarationError(
                 f"{most_rows:,.0f} rows of {dimension:,} columns with mu = {mu:.3g} a release "
                 "cannot be added exactly; take fewer columns, a larger epsilon, or split the "
@@ -81,9 +99,16 @@ class Resolution:
         return ceil(2**self.bits + sqrt(self.dimension) / 2)
 
     @property
+    def steepest(self) -> int:
+        """K_s: no row's slopes are longer, in steps of h_s."""
+        if self.vectors == 1:
+            return 2**self.bits
+        return ceil(2**self.bits * self.slope_bound + sqrt(self.vectors) / 2)
+
+    @property
     def gradient(self) -> int:
         """K_s K_x: no row adds more to a sum of gradients, in steps of h_x h_s."""
-        return 2**self.bits * self.longest
+        return self.steepest * self.longest
 
     @property
     def moment(self) -> int:
@@ -129,9 +154,11 @@ class IntegerRows:
         A number for each row of each node, the same for all rows of a person: they are weighed, so
         that together they add no more than one row may. None for rows that count in full.
     labels
-        y of each row of each node; needed for class weights and histograms.
+        y of each row of each node, a sign; needed for class weights and histograms.
     class_weights
         (w_-, w_+), at most 1: what slopes of rows of either label are multiplied with.
+    answers
+        y of each node's rows, where they are not multiplied by it.
     """
 
     def __init__(
@@ -145,16 +172,20 @@ class IntegerRows:
         people: Sequence[NDArray[np.int64]] | None = None,
         labels: Sequence[Array] | None = None,
         class_weights: ClassWeights = EVEN,
+        answers: Sequence[Array] | None = None,
     ) -> None:
         self.resolution, self.loss, self.nodes = resolution, loss, len(blocks)
         whole = [resolution.whole(b) for b in blocks]
-        self._rows, self._most = stack_rows(whole, replicas, storage), None
+        self._rows = stack_rows(whole, replicas * resolution.vectors, storage)
+        self._y = None if answers is None else self._near(np.concatenate(list(answers)))
+        self._most = None
         self._people = None
         if people is not None:
             held = [k if isinstance(k, csr_array) else host(k) for k in whole]
             self._people = list(zip(held, people, strict=True))
-            bounds = resolution.longest, 2**resolution.bits
-            each = [largest_slopes(*whose, *bounds) for whose in self._people]
+            bounds = resolution.longest, resolution.steepest
+            alike = loss.kind == "signs"
+            each = [largest_slopes(*whose, *bounds, alike=alike) for whose in self._people]
             self._most = self._near(np.concatenate(each)[:, None])
         self._signs, self._by_class = np.empty(0), None
         if labels is not None:
@@ -166,13 +197,16 @@ class IntegerRows:
             self._by_class = self._near(by_class[:, None])
 
     def gradient(self, z: Array) -> Array:
-        """sum_i rint(w_i L'(z.x_i)/h_s) k(x_i) of every node: whole numbers, P x K x d; z is K x d.
+        """sum_i rint(w_i L'(z.x_i)/h_s) k(x_i), or L'(z.x_i - t_i), of every node: whole numbers,
+        P x K x d; z is K x d.
 
-        w_i is 1, or that of the row's class.
+        w_i is 1, or that of the row's label. Of several classes, one after the other: P x K x
+        (classes d), and so is z.
         """
-        step = self.resolution.step
-        slopes = whole_slopes(self.loss, self._margins(z), step, self._by_class)
-        return host(self._rows.adjoint(self._weighed(slopes)))
+        margins = self._margins(z)
+        slopes = whole_slopes(self.loss, margins, self.resolution, self._y, self._by_class)
+        sums = host(self._rows.adjoint(self._weighed(slopes)))
+        return sums.reshape(self.nodes, len(z), -1)
 
     def histogram(self, z: Array, edges: Array) -> Array:
         """How many rows of every node have a score z.x_i in each bin, by label: whole numbers,
@@ -191,7 +225,8 @@ class IntegerRows:
         return out
 
     def _margins(self, z: Array) -> Array:
-        z = self._near(on_point_grid(z))
+        K, J, z = len(z), self.resolution.vectors, self._near(on_point_grid(z)).reshape(-1)
+        z = z.reshape(K * J, -1)
         return self._rows.margins(namespace(z).broadcast_to(z, (self.nodes, *z.shape)))
 
     def moment(self) -> Array:
@@ -208,11 +243,19 @@ class IntegerRows:
         return np.stack([host(rows.gram(p, one)) for p, one in enumerate(ones)])
 
     def _weighed(self, slopes: Array) -> Array:
-        """trunc(sigma s/K_s), s the largest slope of the row; of one sign: those above 0 are 0."""
+        """trunc(sigma s/K_s), s the largest slope of the row; of one sign: those above 0 are 0. Of
+        several classes, and of residuals, both signs stay.
+        """
         if self._most is None:
             return slopes
         xp = namespace(slopes)
-        return xp.trunc(xp.minimum(slopes, 0.0) * self._most * self.resolution.step)
+        if self.resolution.vectors == 1:
+            if self.loss.kind == "signs":
+                slopes = xp.minimum(slopes, 0.0)
+            return xp.trunc(slopes * self._most * self.resolution.step)
+        most, steepest = xp.abs(slopes) * self._most, self.resolution.steepest
+        found = xp.floor(most / steepest)
+        return xp.sign(slopes) * (found - (found * steepest > most))  # a rounded quotient
 
     def _near(self, array: Array) -> Array:
         """Copy an array to where the rows are."""
@@ -241,25 +284,27 @@ class StreamedIntegerRows:
 
     def gradient(self, z: Array) -> Array:
         """As of :class:`IntegerRows`: one pass."""
-        step, z = self.resolution.step, on_point_grid(z)
+        K, z = len(z), on_point_grid(z).reshape(len(z) * self.resolution.vectors, -1)
 
-        def sums(k: Array, signs: Array) -> Array:
+        def sums(k: Array, rows: Block) -> Array:
             even = self.class_weights == EVEN
-            weights = None if even else row_weights(signs, self.class_weights)
-            return whole_slopes(self.loss, z @ k.T, step, weights) @ k
+            by_class = None if even else row_weights(rows.signs, self.class_weights)[:, None]
+            margins = k @ z.T
+            slopes = whole_slopes(self.loss, margins, self.resolution, rows.answers, by_class)
+            return slopes.T @ k
 
-        return self._sums(sums)
+        return self._sums(sums).reshape(len(self.shards), K, -1)
 
     def moment(self) -> Array:
         """As of :class:`IntegerRows`: one pass."""
-        return self._sums(lambda k, signs: k.T @ k)
+        return self._sums(lambda k, _: k.T @ k)
 
     def histogram(self, z: Array, edges: Array) -> Array:
         """As of :class:`IntegerRows`: one pass."""
         step, z = self.resolution.step, on_point_grid(z)
 
-        def counts(k: Array, signs: Array) -> Array:
-            own = np.where(_filled(k), signs, 0.0)
+        def counts(k: Array, rows: Block) -> Array:
+            own = np.where(_filled(k), rows.signs, 0.0)
             scores = own * (z @ k.T) * step
             return np.array(
                 [cells(each, own, ends) for each, ends in zip(scores, edges, strict=True)]
@@ -267,11 +312,11 @@ class StreamedIntegerRows:
 
         return self._sums(counts).astype(float)
 
-    def _sums(self, work: Callable[[Array, Array], Array]) -> Array:
+    def _sums(self, work: Callable[[Array, Block], Array]) -> Array:
         whole = self.resolution.whole
         return np.stack(
             [
-                sum(work(np.asarray(whole(rows.dense().T)), rows.signs) for rows in chunks(shard))
+                sum(work(np.asarray(whole(rows.dense().T)), rows) for rows in chunks(shard))
                 for shard in self.shards
             ]
         )
@@ -294,13 +339,30 @@ def on_point_grid(z: Array) -> Array:
     return np.asarray(np.rint(near / POINT_STEP) * POINT_STEP)
 
 
-def whole_slopes(loss: Loss, margins: Array, step: float, weights: Array | None = None) -> Array:
-    """rint(w L'(h_x m)/h_s), at most 1/h_s in size, for margins m of whole rows; 0 for no number.
+def whole_slopes(
+    loss: Loss,
+    margins: Array,
+    resolution: Resolution,
+    y: Array | None = None,
+    weights: Array | None = None,
+) -> Array:
+    """rint(w L'(h_x m)/h_s), at most K_s in size, for margins m of whole rows, n x (K classes); 0
+    for no number, and for slopes of a row that are longer than K_s together.
 
     w is 1 without weights.
     """
-    xp = namespace(margins)
-    slopes = loss.slope(margins * step)
+    xp, step, J = namespace(margins), resolution.step, resolution.vectors
+    if isinstance(loss, Softmax):
+        assert y is not None
+        slopes = xp.rint(loss.slopes((margins * step).reshape(len(y), -1, J), y) / step)
+        lengths = (slopes * slopes).sum(axis=-1, keepdims=True)
+        good = lengths <= float(resolution.steepest) ** 2  # not of what is no number
+        return xp.where(good, slopes, 0.0).reshape(margins.shape)
+    z = margins * step
+    if loss.residual:  # one subtraction a row: its slope is a function of the row and the point
+        assert y is not None
+        z = z - y[:, None]
+    slopes = loss.slope(z)
     if weights is not None:
         slopes = slopes * weights
     slopes = xp.rint(slopes / step)
@@ -321,7 +383,7 @@ def integer_rows_of(
 
     Where they are weighed, all are in memory and say whose they are.
     """
-    require_signs(shards, f"loss {loss.describe()['name']!r}")
+    answers = answers_of(shards, loss)
     held = [s for s in shards if isinstance(s, Shard)]
     whose = people_of(shards) if weighed else None
     if len(held) < len(shards):
@@ -333,8 +395,9 @@ def integer_rows_of(
         replicas=replicas,
         storage=storage,
         people=whose,
-        labels=[s.y for s in held],
+        labels=[s.y for s in held] if answers is None else None,
         class_weights=class_weights,
+        answers=answers,
     )
 
 

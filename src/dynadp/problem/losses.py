@@ -1,4 +1,5 @@
-"""Margin losses L(z), z = y f.x, with the constants that calibration relies on (maths.md 8).
+"""Losses L(z), with the constants that calibration relies on (maths.md 8): the margin losses here,
+z = y f.x, and those of residuals, z = f.x - t (:mod:`dynadp.problem.residual_losses`).
 
 Every loss here is convex with ``|L'| <= 1`` and ``0 <= L'' <= c1``; ``c1`` is the paper's c1
 (Assumption 3) and Theorem 6's c4. To add a loss, subclass :class:`Loss`, set its ``name`` and let
@@ -7,17 +8,19 @@ Every loss here is convex with ``|L'| <= 1`` and ``0 <= L'' <= c1``; ``c1`` is t
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from dynadp import _require
 from dynadp._arrays import Array, namespace, one_kernel
+from dynadp.data import Kind
 from dynadp.errors import DeclarationError, LossError
 from dynadp.problem.declared_bounds import BoundCheck
 from dynadp.problem.registry import Named
 
 FLAT = 1e-12  # a slope at 0 that is no steeper counts as none
+UNBOUNDED = ("squared", "squared_error", "squared_loss", "mse", "least_squares")
 
 
 class Loss(Named):
@@ -28,6 +31,22 @@ class Loss(Named):
     """
 
     registry: ClassVar[dict[str, type[Any]]] = {}
+    kind: ClassVar[Kind] = "signs"  # of the answers that it is about
+
+    @property
+    def residual(self) -> bool:
+        """Whether z is a residual f.x - t, with t in [-1, 1], and no margin."""
+        return self.kind == "numbers"
+
+    @property
+    def at_zero(self) -> float:
+        """The largest loss of any row where f = 0: L(0), or max L(+-1) of residuals."""
+        return float(self.value(np.array([-1.0, 1.0]) if self.residual else np.zeros(1)).max())
+
+    @property
+    def slope_bound(self) -> float:
+        """How long a row's slopes are, at most: ``|L'| <= 1``."""
+        return 1.0
 
     @property
     @abstractmethod
@@ -45,6 +64,17 @@ class Loss(Named):
     @abstractmethod
     def curvature(self, z: Array) -> Array:
         """L''(z), elementwise; where L' has a kink, any one-sided value."""
+
+    @classmethod
+    def named(cls, name: str) -> type[Self]:
+        """The registered class of that name; squares without a bound are refused."""
+        if name in UNBOUNDED and name not in cls.registry:
+            raise DeclarationError(
+                f"loss is {name!r}, whose slope has no bound: one row could move a release by any "
+                "length, and no noise would hide it; take 'huber', the squared loss with residuals "
+                "clipped at its width, or 'pseudo_huber' or 'logistic_cosh'"
+            )
+        return super().named(name)
 
     def describe(self) -> dict[str, Any]:
         """Name, parameters and c1, for the run record."""
@@ -166,8 +196,8 @@ def _require_parameters(name: str, width: float, margin: float) -> None:
 
 
 def check_loss(loss: Loss) -> None:
-    """Try to refute ``|L'| <= 1``, ``0 <= L'' <= c1``, L >= 0, L'(0) < 0 and L' = dL/dz on a grid
-    over [-1e6, 1e6].
+    """Try to refute ``|L'| <= 1``, ``0 <= L'' <= c1``, L >= 0, L' = dL/dz and L'(0) < 0 (of
+    residuals, L'(-1) < 0 < L'(1)) on a grid over [-1e6, 1e6].
 
     A check on points can refute the declared constants, never prove them: they remain the author's
     responsibility.
@@ -186,7 +216,8 @@ def check_loss(loss: Loss) -> None:
     )
     step, refute = trial.step, trial.refute
     refute("L >= 0", value < 0, value)
-    refute("|L'| <= 1", np.abs(slope) > 1 + 1e-12, slope)
+    steep = "|L'| <= 1 (clip the slope, as 'huber' does, or divide the loss by its steepest slope)"
+    refute(steep, np.abs(slope) > 1 + 1e-12, slope)
     refute("L'' >= 0", curvature < 0, curvature)
     refute(f"L'' <= c1 = {c1:g}", curvature > c1 * (1 + 1e-9), curvature)
 
@@ -203,6 +234,9 @@ def check_loss(loss: Loss) -> None:
         np.abs(gap) > 0.25 * c1 * step**2 + 1e-12 * value.max(),
         gap,
     )
+    if loss.residual:
+        _check_ends(loss, where)
+        return
     at_zero = trial.at == 0
     refute(
         "L(0) > 0 (else the zero vector is optimal and nothing can be learnt)",
@@ -214,3 +248,13 @@ def check_loss(loss: Loss) -> None:
         at_zero & (slope > -FLAT),
         slope,
     )
+
+
+def _check_ends(loss: Loss, where: str) -> None:
+    """Refuse a loss of residuals that falls at 1 or grows at -1, or does neither."""
+    low, high = loss.slope(np.array([-1.0, 1.0])).tolist()
+    if not low < -FLAT < FLAT < high:
+        raise LossError(
+            f"loss {where!r} breaks L'(-1) < 0 < L'(1) (a residual is f.x - t, with t in [-1, 1], "
+            f"and a model learns by making it small): they are {low:g} and {high:g}"
+        )

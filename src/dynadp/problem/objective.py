@@ -3,6 +3,7 @@ once.
 
     min_f  (C/B_p) sum_i L(a_i . f) + rho R(f) + (q/2) ||f||^2 + b.f,        a_i = y_i x_i
 
+or, for targets, (C/B_p) sum_i L(a_i . f - t_i) with a_i = x_i: *margins* z_i are residuals then.
 Algorithm 1, dual and primal perturbation differ only in q and b. Arrays have the axes node,
 replica, coordinate: ``F`` is P x K x d, ``q`` P x 1 or P x K, ``b`` P x K x d; margins are N x K
 with the rows of all nodes one below the other.
@@ -32,7 +33,11 @@ class Problem(Terms, ABC):
 
     @abstractmethod
     def margins(self, F: Vectors) -> Margins:
-        """z_i = a_i.f of every row: N x K."""
+        """z_i = a_i.f, or a_i.f - t_i, of every row: N x K."""
+
+    @abstractmethod
+    def products(self, F: Vectors) -> Margins:
+        """a_i.f of every row, whatever its target: N x K."""
 
     @abstractmethod
     def data_gradient(self, F: Vectors) -> tuple[Margins, Vectors]:
@@ -60,7 +65,7 @@ class Problem(Terms, ABC):
     def along(
         self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
     ) -> Callable[[Numbers], Numbers]:
-        """phi'(t), P x K, for the objective phi(t) at F + t D; dZ are the margins of D."""
+        """phi'(t), P x K, for the objective phi(t) at F + t D; dZ are the products of D."""
         return lambda t: dot(self.gradient(F + t[..., None] * D, q, b), D)
 
     def at(self, F: Vectors) -> tuple[Margins, Vectors]:
@@ -92,6 +97,8 @@ class StackedProblem(Problem):
         ``auto``, ``dense`` or ``csr``.
     labels, class_weights
         y of each row of each node, and (w_-, w_+): what rows of either label weigh, at most 1.
+    targets
+        t_i of each node's rows, for a loss of residuals.
     """
 
     def __init__(
@@ -106,6 +113,7 @@ class StackedProblem(Problem):
         storage: Storage = "auto",
         labels: Sequence[Array] | None = None,
         class_weights: ClassWeights = EVEN,
+        targets: Sequence[Array] | None = None,
     ) -> None:
         counts = np.array([float(block.shape[0]) for block in blocks])
         super().__init__(counts, int(blocks[0].shape[1]), loss, regularizer, C, rho)
@@ -120,10 +128,21 @@ class StackedProblem(Problem):
             self.roundings = self.roundings_for(1)
         self.row_weight = on(weights, like)  # C/B_p, or w_y C/B_p, for every row
         self.roundings = Roundings(*(on(bound, like) for bound in self.roundings))
+        self.targets = None if targets is None else on(np.concatenate(targets)[:, None], like)
 
     def margins(self, F: Vectors) -> Margins:
-        """z_i = a_i.f of every row."""
+        """z_i = a_i.f, or a_i.f - t_i, of every row."""
+        return self._less_targets(self.rows.margins(F), slice(None))
+
+    def products(self, F: Vectors) -> Margins:
+        """a_i.f of every row."""
         return self.rows.margins(F)
+
+    def _less_targets(self, Z: Margins, rows: slice) -> Margins:
+        """Subtract the targets of some rows, if there are any, in place."""
+        if self.targets is not None:
+            Z -= self.targets[rows]
+        return Z
 
     def along(
         self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
@@ -154,7 +173,9 @@ class StackedProblem(Problem):
     def data_gradient(self, F: Vectors) -> tuple[Margins, Vectors]:
         """As of :class:`Problem`; a worker that has margins of sparse rows goes on with them."""
         if isinstance(self.rows, SparseRows) and len(self.rows.groups) > 1:
-            return self.rows.there_and_back(F, self._weighted_slopes)
+            return self.rows.there_and_back(
+                F, lambda Z, rows: self._weighted_slopes(self._less_targets(Z, rows), rows)
+            )
         Z = self.margins(F)
         if not isinstance(Z, np.ndarray) or Z.size <= WORTH_SHARING:
             return Z, self.rows.adjoint(self._weighted_slopes(Z, slice(None)))

@@ -22,9 +22,9 @@ def rounding_of(n: int) -> float:
     return float(rounding(n))
 
 
-def margin_rounding(dimension: int) -> float:
-    """k_{m+2}, the relative error of a margin."""
-    return rounding_of(dot_roundings(dimension) + 2)
+def margin_rounding(dimension: int, residual: bool = False) -> float:
+    """k_{m+2}, the relative error of a margin; k_{m+3} of a residual, relative to ||f|| + 1."""
+    return rounding_of(dot_roundings(dimension) + 2 + residual)
 
 
 class Roundings(NamedTuple):
@@ -33,9 +33,9 @@ class Roundings(NamedTuple):
     Attributes
     ----------
     margins
-        C_p c1 k_{m+2}, for each unit of ||f||.
+        C_p c1 k_{m+2}, for each unit of ||f||; k_{m+3} where they are residuals.
     sums
-        C_p k_{B+8}.
+        C_p k_{B+8}; of residuals C_p c1 k_{m+3} more, for their targets.
     slopes
         C_p k_{m+2}: of a slope along a line, for each unit of ||f||.
     """
@@ -45,7 +45,10 @@ class Roundings(NamedTuple):
     slopes: Array
 
     @classmethod
-    def of(cls, counts: Array, dimension: int, C: Array, c1: float) -> "Roundings":
+    def of(
+        cls, counts: Array, dimension: int, C: Array, c1: float, residual: bool = False
+    ) -> "Roundings":
         """From the public numbers of the problems."""
-        C, margin = C[:, None], margin_rounding(dimension)
-        return cls(C * c1 * margin, C * rounding(counts + 8)[:, None], C * margin)
+        C, margin = C[:, None], margin_rounding(dimension, residual)
+        margins, sums = C * c1 * margin, C * rounding(counts + 8)[:, None]
+        return cls(margins, sums + margins if residual else sums, C * margin)

@@ -42,7 +42,8 @@ def rounding_error(problem: Problem, F: Vectors, q: Numbers, b_size: Numbers) ->
     E = C_p (c1 k_{m+2} ||F|| + k_{B+8}) + k_10 (q ||F|| + rho ||grad R(F)|| + ``b_size``), m the
     roundings of a margin (:func:`~dynadp._arrays.dot_roundings`), for float64, L' and grad R within
     a few units in the last place and rows summed in any order; ``b_size`` is the sum of the norms
-    of the vectors that make up b.
+    of the vectors that make up b. For residuals c1 k_{m+3} (||F|| + 1) stands in place of
+    c1 k_{m+2} ||F||.
     """
     size, slope = norm(F), problem.regularizer.gradient(F)
     rest = q * size + problem.rho * (size if slope is F else norm(slope)) + b_size
@@ -303,7 +304,7 @@ class _Active:
         dZ = Z_trial[:, some] - Z[:, some]
         noise = problem.roundings.slopes * norm(F)  # of slopes made of that difference
         if (xp.abs(before) < noise)[:, some].any():
-            dZ = problem.margins(D[:, some])
+            dZ = problem.products(D[:, some])
         slope = problem.along(F[:, some], D[:, some], Z[:, some], dZ, q[:, some], b[:, some])
         t = _search(slope, before[:, some], after[:, some], bad[:, some])
         trial[:, some] = F[:, some] + t[..., None] * D[:, some]

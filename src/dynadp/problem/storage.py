@@ -121,7 +121,7 @@ class SparseRows:
     ) -> tuple[Margins, Vectors]:
         """Z = A F and A_p^T S_p in one piece of work for each worker.
 
-        ``slopes(Z[rows], rows)`` gives S of some rows.
+        ``slopes(Z[rows], rows)`` gives S of some rows, and may change these margins in place.
         """
         Z = np.empty((self.offsets[-1], F.shape[1]))
         out = np.empty((len(self.offsets) - 1, F.shape[1], self.dimension))

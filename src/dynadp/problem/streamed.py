@@ -15,6 +15,7 @@ import numpy as np
 
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
 from dynadp.data import Block, Shard, StoredBlock, StreamedShard, require_signs
+from dynadp.problem.answers import answers_of
 from dynadp.problem.labels import EVEN, ClassWeights, row_weights
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import Problem, StackedProblem
@@ -37,7 +38,9 @@ def local_problem(
     class_weights: ClassWeights = EVEN,
 ) -> "StackedProblem | StreamedProblem":
     """The problems of these nodes: stacked if all rows are in memory, else node after node."""
-    require_signs(shards, "algorithm 'admm'")
+    if loss.kind == "classes":
+        require_signs(shards, "algorithm 'admm'")
+    targets = answers_of(shards, loss)
     held = [s for s in shards if isinstance(s, Shard)]
     if len(held) < len(shards):
         return StreamedProblem(shards, loss, regularizer, C, rho, class_weights)
@@ -49,8 +52,9 @@ def local_problem(
         rho,
         replicas=replicas,
         storage=storage,
-        labels=[s.y for s in held],
+        labels=[s.y for s in held] if targets is None else None,
         class_weights=class_weights,
+        targets=targets,
     )
 
 
@@ -83,6 +87,14 @@ def chunks(shard: Shard | StreamedShard, size: int | None = None, step: int = 1)
         for low in range(-seen % step, block.rows, step * size):
             yield block.some(slice(low, low + step * size, step))
         seen += block.rows
+
+
+def _margins(rows: Block, f: Array) -> Array:
+    """z_i = a_i.f, or a_i.f - t_i, of a block: K x n."""
+    Z = rows.margins(f)
+    if rows.answers is not None:
+        Z -= rows.answers
+    return Z
 
 
 class StreamedProblem(Problem):
@@ -135,13 +147,17 @@ class StreamedProblem(Problem):
         """None are stored: 0 x K."""
         return np.empty((0, F.shape[1]))
 
+    def products(self, F: Vectors) -> Margins:
+        """None are stored: 0 x K."""
+        return self.margins(F)
+
     def data_gradient(self, F: Vectors) -> tuple[Margins, Vectors]:
         """As of :class:`Problem`: one pass, or none at a node whose last one was at the point."""
         for p, f in enumerate(F):
             if not np.array_equal(self._last[p][0], f):
                 total = np.zeros(f.shape)
                 for rows in blocks(self.shards[p]):
-                    total += rows.adjoint(self._weighed(self.loss.slope(rows.margins(f)), rows))
+                    total += rows.adjoint(self._weighed(self.loss.slope(_margins(rows, f)), rows))
                 self._last[p] = f.copy(), total
         sums = np.stack([total for _, total in self._last])
         return self.margins(F), sums * (self.C / self.counts)[:, None, None]
@@ -150,7 +166,7 @@ class StreamedProblem(Problem):
         """Z_p(F_p): one pass."""
 
         def value(rows: Block, f: Array) -> Array:
-            return np.asarray(self._weighed(self.loss.value(rows.margins(f)), rows).sum(axis=1))
+            return np.asarray(self._weighed(self.loss.value(_margins(rows, f)), rows).sum(axis=1))
 
         losses = self._sums(F, value)
         return losses * (self.C / self.counts)[:, None] + self.rho * self.regularizer.value(F)
@@ -159,7 +175,7 @@ class StreamedProblem(Problem):
         """P x d: the diagonals of :meth:`hessians` over all rows; one pass."""
 
         def squares(rows: Block, f: Array) -> Array:
-            curvatures = self.curvatures(rows.margins(f).T, majorant)[0]
+            curvatures = self.curvatures(_margins(rows, f).T, majorant)[0]
             return rows.squared_adjoint(self._weighed(curvatures, rows))
 
         weight = (self.C / self.counts)[:, None]
@@ -179,7 +195,10 @@ class StreamedProblem(Problem):
 
         def gram(rows: Block) -> Array:
             A = rows.dense()
-            A *= np.sqrt(self._weighed(self.curvatures(A.T @ f.T, majorant), rows))
+            Z = A.T @ f.T
+            if rows.answers is not None:
+                Z -= rows.answers[:, None]
+            A *= np.sqrt(self._weighed(self.curvatures(Z, majorant), rows))
             return A @ A.T
 
         total, used, busy = np.zeros((self.dimension, self.dimension)), 0, deque[Future[Array]]()

@@ -61,7 +61,7 @@ class Terms:
         self.loss, self.regularizer = loss, regularizer
         self.C: PerNode = np.broadcast_to(np.asarray(C, dtype=float), np.shape(counts))
         self.rho = float(rho)
-        self.roundings = Roundings.of(counts, dimension, self.C, loss.c1)
+        self.roundings = Roundings.of(counts, dimension, self.C, loss.c1, loss.residual)
 
     def roundings_for(self, more: int) -> Roundings:
         """Errors of sums whose terms meet so many roundings more."""

@@ -3,6 +3,7 @@ gradients than one row may (maths.md 14).
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,9 @@ _ROOM = 2.0**-40  # more than roots and quotients are rounded by
 _MANY = 1000  # rows of a person whose products add up exactly, below 2^53
 
 
-def largest_slopes(rows: Rows, people: NDArray[np.int64], longest: int, steepest: int) -> Array:
+def largest_slopes(
+    rows: Rows, people: NDArray[np.int64], longest: int, steepest: int, *, alike: bool = True
+) -> Array:
     """floor(K_s K_x/sqrt(sum_ij max(k_i.k_j, 0))), at most K_s: how long the slope of each row may
     be, over all rows i, j of its person.
 
@@ -31,13 +34,17 @@ def largest_slopes(rows: Rows, people: NDArray[np.int64], longest: int, steepest
         A number for each row, the same for all rows of a person; below 0 for a row that is alone.
     longest, steepest
         K_x and K_s.
+    alike
+        Whether slopes have one sign. Vectors of slopes have not: |k_i.k_j| stands for
+        max(k_i.k_j, 0) then.
     """
+    size = partial(np.maximum, 0.0) if alike else np.abs
     out = np.full(len(people), float(steepest))
     for places, products in _products(rows, people):
         if products is None:
             out[places] = steepest // places.shape[1]
             continue
-        joint = np.sqrt(np.maximum(products, 0.0).sum(axis=(1, 2)))
+        joint = np.sqrt(size(products).sum(axis=(1, 2)))
         with np.errstate(divide="ignore"):
             most = np.floor(longest * (1 - _ROOM) / joint * steepest)
         out[places] = np.minimum(most, steepest)[:, None]

@@ -6,11 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dynadp._intervals import NOISY, ONE
-from dynadp.data import census, source
+from dynadp.data import Value, census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
 from dynadp.report.record_view import RunView
-from dynadp.runs import NAMES, Measures, Model, evaluate, histogram_measures, load_model
+from dynadp.runs import (
+    NAMES,
+    TARGET_NAMES,
+    ClassMeasures,
+    Measures,
+    Model,
+    TargetMeasures,
+    evaluate,
+    evaluate_target,
+    histogram_measures,
+    load_model,
+)
 
 PRIVATE = (
     "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
@@ -41,6 +52,8 @@ class Accuracy:
         Rows by label and answer.
     interval
         What intervals are for, in words.
+    classes, table
+        The same of several classes: the label's values, and the numbers.
     """
 
     note: str
@@ -52,9 +65,12 @@ class Accuracy:
     others: tuple[tuple[str, float, float, float], ...] = ()
     confusion: Mapping[str, int] = field(default_factory=dict)
     interval: str = ONE
+    classes: tuple[Value, ...] = ()
+    table: tuple[tuple[int, ...], ...] = ()
+    mean_error: float | None = None
 
     @classmethod
-    def of(cls, found: Measures, note: str, interval: str = ONE) -> "Accuracy":
+    def of(cls, found: Measures | ClassMeasures, note: str, interval: str = ONE) -> "Accuracy":
         """What measures say, on such rows."""
         accuracy = found.found.get("accuracy")
         if accuracy is None:
@@ -71,9 +87,19 @@ class Accuracy:
                 for name, one in found.found.items()
                 if name != "accuracy"
             ),
-            confusion=found.confusion,
+            confusion=found.confusion if isinstance(found, Measures) else {},
+            classes=found.classes if isinstance(found, ClassMeasures) else (),
+            table=found.confusion if isinstance(found, ClassMeasures) else (),
             interval=interval,
         )
+
+    @classmethod
+    def of_numbers(cls, found: TargetMeasures, note: str) -> "Accuracy":
+        """What measures of a model that answers a number say."""
+        others = tuple(
+            (TARGET_NAMES[name], one.value, one.low, one.high) for name, one in found.found.items()
+        )
+        return cls(note=note, rows=found.rows, others=others, mean_error=found.mean_error)
 
     @property
     def range(self) -> str:
@@ -120,6 +146,8 @@ def public_accuracy(view: RunView) -> Accuracy:
     try:
         rows = source(path, separator=file["data"].get("separator"))
         note = f"{name}, which the run file declares public"
+        if model.target is not None:
+            return Accuracy.of_numbers(evaluate_target(model, rows), note)
         return Accuracy.of(evaluate(model, rows), note)
     except DynadpError as error:
         return Accuracy(note=f"{name} cannot be evaluated: {error}")

@@ -7,10 +7,12 @@ from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
 from .calibration import calibrated as calibrated
 from .calibration import calibration_of as calibration_of
+from .class_measures import ClassMeasures as ClassMeasures
 from .cluster import ClusterRun as ClusterRun
 from .consent import Approval as Approval
 from .evaluation import count_privately as count_privately
 from .evaluation import evaluate_privately as evaluate_privately
+from .evaluation import measure_errors_privately as measure_errors_privately
 from .evaluation import measure_privately as measure_privately
 from .exports import LedgerExport as LedgerExport
 from .exports import export_ledger as export_ledger
@@ -68,6 +70,7 @@ from .run_file import load_schema as load_schema
 from .scoring import calibrated_by as calibrated_by
 from .scoring import calibrated_on as calibrated_on
 from .scoring import evaluate as evaluate
+from .scoring import evaluate_target as evaluate_target
 from .scoring import predictions as predictions
 from .scoring import released_measures as released_measures
 from .scoring import tally as tally
@@ -81,6 +84,9 @@ from .starting import require_new as require_new
 from .status import is_alive as is_alive
 from .status import node_states as node_states
 from .status import read_status as read_status
+from .target_measures import TARGET_NAMES as TARGET_NAMES
+from .target_measures import TargetMeasures as TargetMeasures
+from .target_measures import noisy_target_measures as noisy_target_measures
 from .thresholds import BALANCED as BALANCED
 from .thresholds import Costs as Costs
 from .thresholds import Threshold as Threshold

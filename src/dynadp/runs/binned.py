@@ -4,7 +4,7 @@ Every measure is a smooth function of the cells. Its interval adds up, cell by c
 the noise and that of a sample of rows, each times the squared slope of the measure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import sqrt
 
@@ -38,6 +38,9 @@ def histogram_measures(
         How scores become probabilities; without it there is no log-loss, Brier score and
         calibration curve.
     """
+    if not len(histogram.edges):
+        rows = max(int(np.rint(histogram.counts.sum())), 0)
+        return Measures(rows=rows, positive=0, confusion={}, found=_of_classes(histogram))
     h, yes = histogram.counts, _above(histogram, threshold)
     p = None if calibration is None else expit(calibration.log_odds(histogram.centres))
     both = h.sum(axis=1).min()
@@ -117,6 +120,20 @@ def _curve(histogram: NoisyHistogram, p: Array) -> tuple[CalibrationBin, ...]:
         mean = float(np.average(p, weights=weights))
         made.append(CalibrationBin(k / BINS, (k + 1) / BINS, int(np.rint(rows.sum())), mean, share))
     return tuple(made)
+
+
+def _of_classes(histogram: NoisyHistogram) -> dict[str, Measure]:
+    """Measures of noisy numbers by label and answer."""
+    h, J = histogram.counts, len(histogram.counts)
+    functions: Mapping[str, Callable[[Array], float]] = {
+        "accuracy": lambda h: _share(np.trace(h), h.sum()),
+        "balanced_accuracy": lambda h: float(
+            np.mean([_share(h[j, j], h[j].sum()) for j in range(J)])
+        ),
+    }
+    known = {"accuracy": h.sum() / J, "balanced_accuracy": h.sum(axis=1).min()}
+    floor = FAINT * max(histogram.noise, 1.0) * sqrt(J)
+    return {n: _measured(histogram, of) for n, of in functions.items() if known[n] > floor}
 
 
 def _measured(histogram: NoisyHistogram, of: Callable[[Array], float]) -> Measure:

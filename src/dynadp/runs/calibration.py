@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from scipy.optimize import minimize
+from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_expit
 
 from dynadp._arrays import Array
 from dynadp.errors import DataError, DeclarationError
 from dynadp.mechanisms import NoisyHistogram
+from dynadp.problem import probabilities
 
 _STEPS, _NEAR = 50, 1e-6  # of finding weights and probabilities by turns
 
@@ -45,6 +47,31 @@ class Calibration:
                 f"slope is {self.slope!r} and offset {self.offset!r}; expected finite numbers, the "
                 "slope above 0: larger scores speak for the second class"
             )
+
+
+def class_calibrated(scores: Array, y: NDArray[np.int64], source: str) -> Calibration:
+    """argmin over a > 0 of the log-loss of softmax(a scores): one number for all classes (Guo,
+    Pleiss, Sun, Weinberger 2017); e^-9 <= a times the scores' root mean square <= e^9.
+
+    Parameters
+    ----------
+    scores
+        n x classes.
+    y
+        The number of each row's class.
+    source
+        Where they come from, in words.
+    """
+    if not len(y):
+        raise DataError("probabilities need rows to be found on; give others, or more of them")
+    scale = float(np.sqrt(np.mean(scores**2))) or 1.0
+
+    def loss(log_slope: float) -> float:
+        p = probabilities(np.exp(log_slope) / scale * scores)[np.arange(len(y)), y]
+        return -float(np.log(np.clip(p, 1e-300, 1.0)).mean())
+
+    found = minimize_scalar(loss, bounds=(-9, 9), method="bounded")
+    return Calibration(float(np.exp(found.x) / scale), 0.0, source)
 
 
 def calibrated(

@@ -5,8 +5,10 @@ from secrets import token_hex
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynadp import _require
+from dynadp._arrays import Array
 from dynadp.data import Schema, count
 from dynadp.engines import now
 from dynadp.errors import DeclarationError
@@ -14,17 +16,20 @@ from dynadp.mechanisms import (
     Draws,
     NoisyAccuracy,
     NoisyCount,
+    NoisyErrors,
     NoisyHistogram,
     SystemEntropy,
+    error_sums,
     private_accuracy,
     private_answers,
     private_count,
+    private_errors,
     private_histogram,
 )
 from dynadp.planning import unit_of
 from dynadp.privacy import Ledger
 from dynadp.runs.model import Model
-from dynadp.runs.scoring import scored, tally
+from dynadp.runs.scoring import predicted, require_target, scored, tally
 
 
 def evaluate_privately(
@@ -58,6 +63,11 @@ def evaluate_privately(
     draws
         Where noise comes from; the operating system.
     """
+    if model.target is not None:
+        raise DeclarationError(
+            "alpha releases how many rows are answered right, and the model answers a number; give "
+            "mu, which releases sums of its errors: R2, MAE and RMSE follow from them"
+        )
     schema, noise = model.columns, draws or SystemEntropy()
     drops, unit = schema.drops_rows, unit_of(schema)
     if schema.hides_counts:
@@ -112,7 +122,8 @@ def measure_privately(
 
     All measures are post-processing of it (:func:`~dynadp.runs.histogram_measures`), and so are
     probabilities. Bins are public: equally wide between -||f|| and ||f||, where the scores of
-    bounded rows lie, with an edge at 0.
+    bounded rows lie, with an edge at 0. Of several classes labels and answers are counted: one
+    number for each pair, in place of bins.
 
     Parameters
     ----------
@@ -126,12 +137,29 @@ def measure_privately(
     _require.whole("bins", bins, least=2)
     if bins % 2:
         raise DeclarationError(f"bins is {bins}; expected an even number, with an edge at 0")
+    if model.columns.classes > 2:
+        answers = tally(model, data, limited=True)
+        assert answers.table is not None
+        return _released(model, answers.table, np.zeros(0), ledger, mu, dataset, who, draws)
     reach = float(np.linalg.norm([*model.coef[0], *model.intercept])) or 1.0
     edges = reach * np.linspace(-1, 1, bins + 1)[1:-1]
     edges[bins // 2 - 1] = 0.0
     counts = np.zeros((2, bins), dtype=np.int64)
     for _, scores, y in scored(model, data, limited=True):
         np.add.at(counts, (y.astype(int), np.searchsorted(edges, scores)), 1)
+    return _released(model, counts, edges, ledger, mu, dataset, who, draws)
+
+
+def _released(
+    model: Model,
+    counts: NDArray[np.int64],
+    edges: Array,
+    ledger: Ledger,
+    mu: float,
+    dataset: str,
+    who: str,
+    draws: Draws | None,
+) -> NoisyHistogram:
     released = private_histogram(
         counts,
         edges,
@@ -140,6 +168,39 @@ def measure_privately(
         draws=draws or SystemEntropy(),
         unit=unit_of(model.columns),
     )
+    _charge(ledger, released, dataset, who)
+    return released
+
+
+def measure_errors_privately(
+    model: Model,
+    data: Any,
+    ledger: Ledger,
+    *,
+    mu: float,
+    dataset: str,
+    who: str,
+    draws: Draws | None = None,
+) -> NoisyErrors:
+    """Release sums of the errors of a model that answers a number, on a node's private rows, and
+    charge its ledger.
+
+    R2, MAE and RMSE are post-processing (:func:`~dynadp.runs.noisy_target_measures`). Numbers
+    beyond the target's public bounds count as the bound.
+
+    Parameters
+    ----------
+    model, data, ledger, dataset, who, draws
+        As for :func:`evaluate_privately`.
+    mu
+        Of this release, for one row.
+    """
+    target, sums = require_target(model), np.zeros(5)
+    for answers, actual in predicted(model, data, limited=True):
+        within = np.clip(actual, target.low, target.high)
+        sums += error_sums(*((y - target.middle) / target.half for y in (answers, within)))
+    unit, noise = unit_of(model.columns), draws or SystemEntropy()
+    released = private_errors(sums, mu, node=ledger.node, draws=noise, unit=unit)
     _charge(ledger, released, dataset, who)
     return released
 
@@ -178,7 +239,10 @@ def count_privately(
 
 
 def _charge(
-    ledger: Ledger, released: NoisyAccuracy | NoisyCount | NoisyHistogram, dataset: str, who: str
+    ledger: Ledger,
+    released: NoisyAccuracy | NoisyCount | NoisyErrors | NoisyHistogram,
+    dataset: str,
+    who: str,
 ) -> None:
     """Enter a release in its node's ledger, as a run of its own, before anybody sees it."""
     assert released.event is not None

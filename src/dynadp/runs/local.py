@@ -36,7 +36,7 @@ from dynadp.runs.preparation import (
 from dynadp.runs.record import SETTINGS, Kind, RunRecord
 from dynadp.runs.results import NodeCheck, RunCheck, RunResult
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.runs.scoring import evaluate, released_measures
+from dynadp.runs.scoring import evaluate, evaluate_target, released_measures
 from dynadp.runs.thresholds import with_threshold
 from dynadp.runs.training import train
 
@@ -363,7 +363,8 @@ class LocalRun:
             evaluation, note = released_measures(model)
         if public is not None:
             given = source(self.path.parent / public.file, separator=self.file.data.separator)
-            evaluation = evaluate(model, given).to_json()
+            measure = evaluate if model.target is None else evaluate_target
+            evaluation = measure(model, given).to_json()
             note = f"on {public.file}, which the run file declares public"
         return RunResult(
             run=self.file.run.name,

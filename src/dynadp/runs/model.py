@@ -16,10 +16,12 @@ from scipy.special import expit
 
 from dynadp._arrays import Array
 from dynadp._files import read_file, write_whole
-from dynadp.data import Schema, Table, Value
+from dynadp.data import Schema, Table, Target, Value
 from dynadp.errors import DataError, RecordError
 from dynadp.mechanisms import NoisyHistogram
 from dynadp.planning import Plan
+from dynadp.problem import Softmax
+from dynadp.problem import probabilities as softmax
 from dynadp.runs.calibration import Calibration, calibration_of
 
 FORMAT, VERSION = "dynadp-model", 2
@@ -33,12 +35,12 @@ EXACT: Mapping[str, Any] = {  # the guarantee of Algorithm 1
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model:
     """Scores F x, and the class of the largest: of two classes the second where its score is above
-    0.
+    0. Of a target the number that the score stands for, within its public bounds.
 
     Attributes
     ----------
     classes
-        Label values; of two, the negative one first.
+        Label values; of two, the negative one first. None where a number is answered.
     coef
         One coefficient for each feature, without the intercept: 1 x features, or classes x
         features.
@@ -62,6 +64,8 @@ class Model:
         whose messages; None for a whole run.
     members
         The nodes that were there in the end, where some stayed away; empty for all.
+    target
+        The number that is answered, with its public bounds; None where classes are.
     """
 
     classes: tuple[Value, ...]
@@ -77,6 +81,7 @@ class Model:
     members: tuple[str, ...] = ()
     threshold: float = 0.0
     histogram: NoisyHistogram | None = field(default=None, repr=False)
+    target: Target | None = None
 
     @classmethod
     def of(
@@ -94,7 +99,7 @@ class Model:
         Parameters
         ----------
         f
-            d numbers, the intercept last.
+            d numbers, the intercept last; of several classes one after the other.
         schema
             With the private centre, where there was a centring round.
         plan
@@ -111,11 +116,12 @@ class Model:
         if plan.protection:
             total = replace(plan.total, protected=plan.total.protected and not seeded)
             privacy = {**total.to_json(), "statement": total.guarantee}
-        coef, intercept = (f[:-1], f[-1]) if schema.intercept else (f, 0.0)
+        F = f.reshape(plan.bound.vectors, -1)
+        coef, intercept = (F[:, :-1], F[:, -1]) if schema.intercept else (F, np.zeros(len(F)))
         return cls(
             classes=schema.label.classes,
-            coef=np.array([coef]),
-            intercept=np.array([intercept], dtype=float),
+            coef=np.array(coef),
+            intercept=np.array(intercept, dtype=float),
             schema=schema,
             loss=plan.settings.loss.describe(),
             mechanism=plan.mechanism.name,
@@ -123,6 +129,7 @@ class Model:
             members=members,
             histogram=histogram,
             calibration=None if histogram is None else calibration_of(histogram),
+            target=schema.label if isinstance(schema.label, Target) else None,
         )
 
     @property
@@ -150,7 +157,11 @@ class Model:
         return np.asarray(rows @ F[0] if len(F) == 1 else rows @ F.T)
 
     def answers(self, scores: Array) -> NDArray[Any]:
-        """The label value for every row of scores; one exactly at the threshold is negative."""
+        """The label value for every row of scores; one exactly at the threshold is negative. Of a
+        target the number.
+        """
+        if self.target is not None:
+            return self.target.within(scores)
         values = np.array(self.classes)
         return np.asarray(
             values[
@@ -160,15 +171,21 @@ class Model:
 
     @property
     def gives_probabilities(self) -> bool:
-        """Whether scores of two classes can be turned into probabilities."""
-        return len(self.classes) == 2 and self.probabilities(np.zeros(1)) is not None
+        """Whether scores can be turned into probabilities."""
+        J = len(self.classes)
+        return self.probabilities(np.zeros(1) if J == 2 else np.zeros((1, J))) is not None
 
     def probabilities(self, scores: Array) -> Array | None:
         """P(second class) for each score of two classes: by the calibration, or 1/(1 + e^-score)
         where the loss is logistic without a margin; None where scores are no log-odds.
+
+        Of several classes learned as one model, P of each: the softmax of scores, or of scores
+        times the calibration's slope. Without a calibration these tend to be too sure where
+        epsilon is small.
         """
         if scores.ndim > 1:
-            return None
+            slope = 1.0 if self.calibration is None else self.calibration.slope
+            return softmax(slope * scores) if self.loss.get("name") == Softmax.name else None
         by_score = self.log_odds
         return None if by_score is None else np.asarray(expit(by_score[0] * scores + by_score[1]))
 
@@ -205,6 +222,7 @@ class Model:
             **({"members": list(self.members)} if self.members else {}),
             **({"threshold": self.threshold} if self.threshold else {}),
             **({} if self.histogram is None else {"histogram": self.histogram.to_json()}),
+            **({} if self.target is None else {"target": self.target.model_dump(mode="json")}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -237,6 +255,7 @@ def load_model(path: str | Path) -> Model:
             members=tuple(map(str, content.get("members", ()))),
             threshold=float(content.get("threshold", 0.0)),
             histogram=_histogram(content.get("histogram")),
+            target=None if "target" not in content else Target.model_validate(content["target"]),
         )
         _check(model, content["schema_hash"], path)
     except RecordError:
@@ -259,7 +278,14 @@ def _histogram(content: Mapping[str, Any] | None) -> NoisyHistogram | None:
 def _check(model: Model, schema_hash: str | None, path: Path) -> None:
     schema, vectors = model.schema, 1 if len(model.classes) == 2 else len(model.classes)
     width = model.coef.shape[1]
-    if len(set(model.classes)) < max(len(model.classes), 2):
+    if model.target is not None:
+        vectors = 1
+        if model.classes or (schema is not None and schema.label != model.target):
+            raise RecordError(
+                f"{path}: its target is not that of its schema; the file was changed by hand or is "
+                "damaged"
+            )
+    elif len(set(model.classes)) < max(len(model.classes), 2):
         raise ValueError("two classes or more are expected, all different")
     if schema is not None and schema.digest() != schema_hash:
         raise RecordError(

@@ -94,7 +94,8 @@ def plan_of(record: RunRecord) -> Plan:
         output=given["output"],
     )
     counts = tuple(record.rows[node] for node in nodes)
-    those = Consortium(record.topology, counts, record.dimension, record.features or 0)
+    known = record.dimension, record.features or 0, record.classes
+    those = Consortium(record.topology, counts, *known)
     return made.on(those)
 
 
@@ -216,7 +217,7 @@ def _point(plan: Plan, held: Held) -> tuple[Array, int, NoisyHistogram | None]:
     """
     releases, steps = plan.release_plan, plan.steps
     assert steps is not None
-    start = np.zeros((1, plan.bound.dimension))
+    start = np.zeros((1, plan.bound.vectors * plan.bound.dimension))
     given = releases.noises, steps, start, plan.rows, 1, plan.settings.row_weight
     rounds, path = SumRounds(None, *given), list[Array]()
     weigh = WeighedSum([steps.node_weights[p] for p in plan.senders])

@@ -27,6 +27,7 @@ from dynadp.planning import (
     with_reasons,
 )
 from dynadp.privacy import Anchor, Event, Ledger
+from dynadp.problem import default_loss
 from dynadp.runs.fields import listed
 from dynadp.runs.record import Kind, RunRecord, counted
 from dynadp.runs.run_file import RunFile
@@ -120,6 +121,8 @@ def plan_from_file(
 ) -> Plan:
     """Return the plan of a run file, from public numbers alone."""
     privacy, training = file.privacy, file.training
+    mechanism = file.mechanism
+    algorithm = "admm" if not privacy.protected else getattr(mechanism, "algorithm", "sum")
     by_class = {
         "class_weights": class_weights_of(
             training.class_weight, schema.label.classes, training.positives
@@ -135,19 +138,21 @@ def plan_from_file(
             schema.dimension,
             epsilon=file.totals,
             delta=privacy.delta,
-            mechanism=file.mechanism,
+            mechanism=mechanism,
             centring=privacy.centring and schema.centre is None,
             features=schema.feature_count,
             weights=training.weights,
             unit=unit_of(schema),
             calibration=privacy.calibration,
+            classes=schema.classes,
+            loss=training.loss,
             **by_class,  # type: ignore[arg-type]
         )
         made = replace(chosen, output=file.run.output)
         require_promise(made)
         return made
     made = Plan.of(
-        loss=training.loss,
+        loss=training.loss or default_loss(schema.label.kind, algorithm),
         regularizer=training.regularizer,
         C=training.C,
         weights=training.weights,
@@ -155,13 +160,15 @@ def plan_from_file(
         eta=training.eta,
         **training.steps(),
         **by_class,
-        mechanism=file.mechanism,
+        mechanism=mechanism,
         schedule=None if privacy.by_round is None else schedule_from(privacy.by_round),
         delta=privacy.delta if privacy.protected else None,
         unit=unit_of(schema) if privacy.protected else None,
         rounds=training.rounds or PLAIN_ROUNDS,
         output=file.run.output,
-    ).on(Consortium(topology, tuple(counts), schema.dimension, schema.feature_count))
+    ).on(
+        Consortium(topology, tuple(counts), schema.dimension, schema.feature_count, schema.classes)
+    )
     if made.protection is None:
         return made
     require_promise(made)

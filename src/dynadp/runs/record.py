@@ -20,7 +20,7 @@ from dynadp._files import digest
 from dynadp.consensus import Topology
 from dynadp.data import Schema
 from dynadp.mechanisms import mechanism_named
-from dynadp.planning import planned_events, public_numbers
+from dynadp.planning import Consortium, planned_events, public_numbers
 from dynadp.privacy import Event, Unit
 from dynadp.problem import Loss, shares
 
@@ -128,7 +128,12 @@ class RecordedPlan:
         return max(max(own) for own in self.alphas.values())
 
     def events(
-        self, topology: Topology, rows: Mapping[str, int], dimension: int, features: int
+        self,
+        topology: Topology,
+        rows: Mapping[str, int],
+        dimension: int,
+        features: int,
+        classes: int = 2,
     ) -> tuple[Event, ...]:
         """Everything that this plan spends, by all nodes."""
         nodes, given = topology.nodes, self.settings
@@ -145,6 +150,9 @@ class RecordedPlan:
             1.0 if self.algorithm == "sum" else given["eta"],
             Loss.from_description(given["loss"]),
             self.unit,
+            Consortium(
+                topology, tuple(rows[p] for p in nodes), dimension, features, classes
+            ).vectors,
         )
         mechanism = mechanism_named(self.mechanism, **self.parameters)
         names = [nodes[p] for p in those]
@@ -290,7 +298,14 @@ class RunRecord(BaseModel):
         plan = self.planned
         if plan is None or self.dimension is None or (plan.centrings and self.features is None):
             return None
-        return plan.events(self.topology, self.rows, self.dimension, self.features or 0)
+        return plan.events(
+            self.topology, self.rows, self.dimension, self.features or 0, self.classes
+        )
+
+    @property
+    def classes(self) -> int:
+        """How many values the label has; 0 for a target."""
+        return 2 if self.declared_schema is None else self.declared_schema.classes
 
     def to_json(self) -> str:
         """The text of run.json."""

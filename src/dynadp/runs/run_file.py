@@ -192,6 +192,8 @@ class RunFile(Section):
         constants = ("C", "rho", "eta", "regularizer")
         names = ("rounds", "loss", *constants, *training.steps())
         chosen = [name for name in names if getattr(training, name) is not None]
+        # a loss of residuals may be chosen, and its width: the planner's constants follow from it
+        planned = [n for n in chosen if n != "loss" or not getattr(training.loss, "residual", 0)]
         needed = ("rounds",) if sums else ("rounds", "rho", "eta")
         missing = [name for name in needed if name not in chosen]
         others = [name for name in (constants if sums else training.steps()) if name in chosen]
@@ -226,8 +228,8 @@ class RunFile(Section):
                 f"nodes: a total epsilon does not go with privacy.{unit}: give one or the other",
             ),
             (
-                not by_round and chosen,
-                f"training: with a total epsilon the planner chooses {', '.join(chosen)}; "
+                not by_round and planned,
+                f"training: with a total epsilon the planner chooses {', '.join(planned)}; "
                 f"leave out, or give {unit}",
             ),
             (

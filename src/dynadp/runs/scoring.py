@@ -8,26 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp.data import source, staying_rows
+from dynadp.data import Target, source, staying_rows
 from dynadp.errors import DataError, DeclarationError
 from dynadp.mechanisms import NoisyHistogram
 from dynadp.runs.binned import histogram_measures
-from dynadp.runs.calibration import calibrated, calibration_of
+from dynadp.runs.calibration import calibrated, calibration_of, class_calibrated
+from dynadp.runs.class_measures import ClassMeasures, class_measures, confusion_table
 from dynadp.runs.measures import Measures, measures
 from dynadp.runs.model import Model
+from dynadp.runs.target_measures import TargetMeasures, target_measures
 from dynadp.runs.thresholds import Threshold, threshold_for
 
 
 @dataclass(frozen=True)
 class Tally:
     """Numbers of rows: read, kept by the schema, and of these answered right and of the second
-    label.
+    label; of several classes by label and answer.
     """
 
     read: int
     stay: int
     right: int
     positive: int
+    table: NDArray[np.int64] | None = None
 
 
 def tally(model: Model, data: Any, *, limited: bool = False) -> Tally:
@@ -44,6 +47,8 @@ def tally(model: Model, data: Any, *, limited: bool = False) -> Tally:
         Whether at most as many rows of a person count as the schema declares; public rows need
         name nobody.
     """
+    if model.columns.classes > 2:
+        return _class_tally(model, data, limited=limited)
     read = stay = right = positive = 0
     least = _threshold(model, None)
     for count, scores, y in scored(model, data, limited=limited):
@@ -52,6 +57,44 @@ def tally(model: Model, data: Any, *, limited: bool = False) -> Tally:
     if not read and not model.columns.hides_counts:
         raise DataError(f"{source(data).name} has no rows to evaluate on")
     return Tally(read, stay, right, positive)
+
+
+def _class_tally(model: Model, data: Any, *, limited: bool) -> Tally:
+    read, J = 0, len(model.classes)
+    table = np.zeros((J, J), dtype=np.int64)
+    for count, scores, y in class_scored(model, data, limited=limited):
+        read, table = read + count, table + confusion_table(scores.argmax(axis=1), y, J)
+    if not read and not model.columns.hides_counts:
+        raise DataError(f"{source(data).name} has no rows to evaluate on")
+    return Tally(read, int(table.sum()), int(np.trace(table)), int(table[1].sum()), table)
+
+
+def class_scored(
+    model: Model, data: Any, *, limited: bool = False
+) -> Iterator[tuple[int, Array, NDArray[np.int64]]]:
+    """Yield of each batch how many rows were read, and of those that stay the scores of all
+    classes, in the model's order, and the number of their own.
+
+    Parameters
+    ----------
+    model, data, limited
+        As for :func:`tally`.
+    """
+    schema = model.columns if limited else model.columns.limited()
+    if set(model.classes) != set(schema.label.classes):
+        raise DataError(
+            f"the model has {len(model.classes)} classes, its schema's label has "
+            f"{schema.classes} values, and they are not the same; load it with "
+            "NetworkClassifier.load and use score()"
+        )
+    order = np.array([model.classes.index(value) for value in schema.label.classes])
+    given, read = source(data), 0
+    staying = staying_rows(schema, given)
+    for batch in given.batches(schema.read_columns):
+        keep = staying(batch, read)
+        kept = {name: cells[keep] for name, cells in batch.items()}
+        yield len(keep), model.decision(kept), order[schema.labels(kept).astype(np.int64)]
+        read += len(keep)
 
 
 def scored(
@@ -95,7 +138,9 @@ def _threshold(model: Model, wanted: Threshold | None) -> float:
     return float(np.nextafter(-least, -np.inf))  # one at the threshold gets the first class
 
 
-def evaluate(model: Model, data: Any, threshold: Threshold | None = None) -> Measures:
+def evaluate(
+    model: Model, data: Any, threshold: Threshold | None = None
+) -> Measures | ClassMeasures:
     """Measure a model on public rows, which are held in memory as scores alone.
 
     Parameters
@@ -105,6 +150,10 @@ def evaluate(model: Model, data: Any, threshold: Threshold | None = None) -> Mea
     threshold
         As for :func:`~dynadp.runs.thresholds.threshold_for`.
     """
+    if model.columns.classes > 2:
+        _require_no_threshold(model, threshold)
+        scores, places = _class_scores(model, data)
+        return class_measures(model.classes, scores, places, model.probabilities(scores))
     found = [(scores, y) for _, scores, y in scored(model, data)]
     if not found:
         raise DataError(f"{source(data).name} has no rows to evaluate on")
@@ -118,6 +167,54 @@ def evaluate(model: Model, data: Any, threshold: Threshold | None = None) -> Mea
     if p is not None and sign < 0:
         p = 1 - p
     return measures(scores, y, _threshold(model, threshold), p)
+
+
+def predicted(model: Model, data: Any, *, limited: bool = False) -> Iterator[tuple[Array, Array]]:
+    """Yield of each batch the numbers that a model answers, and those that are there, of the rows
+    that stay: in the target's units, as they are in the file.
+
+    Parameters
+    ----------
+    model, data, limited
+        As for :func:`tally`.
+    """
+    schema = model.columns if limited else model.columns.limited()
+    target = require_target(model)
+    given, read = source(data), 0
+    staying = staying_rows(schema, given)
+    for batch in given.batches(schema.read_columns):
+        keep = staying(batch, read)
+        kept = {name: cells[keep] for name, cells in batch.items()}
+        if keep.any():
+            yield model.predict(kept), target.numbers(kept[target.name])
+        read += len(keep)
+
+
+def require_target(model: Model) -> Target:
+    """Return the number that a model answers; refuse one that answers classes."""
+    if model.target is None:
+        raise DeclarationError(
+            "the model answers classes, and R2, MAE and RMSE are of numbers; give a model whose "
+            "schema has a target with low and high"
+        )
+    return model.target
+
+
+def evaluate_target(model: Model, data: Any) -> TargetMeasures:
+    """Measure a model that answers a number on public rows.
+
+    Parameters
+    ----------
+    model, data
+        What answers, and the rows.
+    """
+    found = list(predicted(model, data))
+    if not found:
+        raise DataError(
+            f"{source(data).name} has no rows to evaluate on, or the schema drops all of them"
+        )
+    answers, actual = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return target_measures(answers, actual)
 
 
 def predictions(
@@ -135,11 +232,11 @@ def predictions(
         :func:`~dynadp.runs.thresholds.threshold_for`.
     """
     schema = model.columns
-    if threshold and len(model.classes) > 2:
+    if threshold and model.target is not None:
         raise DeclarationError(
-            f"threshold is {threshold!r}, and the model has {len(model.classes)} classes, of which "
-            "the one with the largest score is answered; leave it out"
+            f"threshold is {threshold!r}, and the model answers a number; leave it out"
         )
+    _require_no_threshold(model, threshold)
     if len(model.classes) == 2:
         model = replace(model, threshold=threshold_for(model, threshold))
     for batch in source(data).batches(schema.raw_columns[:-1]):
@@ -152,8 +249,30 @@ def predictions(
             scores[keep] = found if found.ndim == 1 else found.max(axis=1)
             labels[keep] = model.answers(found)
             p = model.probabilities(found)
-            chances[keep] = np.nan if p is None else p
+            if p is not None:
+                chances[keep] = p if p.ndim == 1 else p.max(axis=1)
         yield labels, scores, chances
+
+
+def _require_no_threshold(model: Model, threshold: Threshold | None) -> None:
+    if threshold and len(model.classes) > 2:
+        raise DeclarationError(
+            f"threshold is {threshold!r}, and the model has {len(model.classes)} classes, of which "
+            "the one with the largest score is answered; leave it out"
+        )
+
+
+def _class_scores(model: Model, data: Any) -> tuple[Array, NDArray[np.int64]]:
+    """Scores of all classes of all rows, and the numbers of their own."""
+    found = [(scores, y) for _, scores, y in class_scored(model, data)]
+    if not found:
+        raise DataError(f"{source(data).name} has no rows to evaluate on")
+    scores, places = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if not len(places):
+        raise DataError(
+            f"{source(data).name} has no rows to evaluate on: the schema drops all of them"
+        )
+    return scores, places
 
 
 def calibrated_on(model: Model, data: Any, name: str) -> Model:
@@ -166,6 +285,10 @@ def calibrated_on(model: Model, data: Any, name: str) -> Model:
     name
         What they are called.
     """
+    if model.columns.classes > 2:
+        own, places = _class_scores(model, data)
+        words = f"{len(places):,} public rows ({name})"
+        return replace(model, calibration=class_calibrated(own, places, words))
     found = [(scores, y) for _, scores, y in scored(model, data)]
     scores, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if _sign(model) < 0:
@@ -176,6 +299,11 @@ def calibrated_on(model: Model, data: Any, name: str) -> Model:
 
 def calibrated_by(model: Model, histogram: NoisyHistogram) -> Model:
     """Return the model with probabilities that follow from a released histogram of its scores."""
+    if not len(histogram.edges):
+        raise DeclarationError(
+            "labels and answers were released, and no scores: of several classes probabilities are "
+            "calibrated on public rows alone; leave --calibrate out"
+        )
     made = calibration_of(histogram)
     if made is None:
         raise DataError(

@@ -60,6 +60,8 @@ class Start:
         The total.
     seed
         Makes it a SIMULATION, which needs no ledgers.
+    classes
+        Three or more values of the label, in place of the two.
     """
 
     nodes: NodeFiles
@@ -68,6 +70,7 @@ class Start:
     epsilon: float = 1.0
     delta: float = 1e-5
     seed: int | None = None
+    classes: Sequence[str] = ()
 
     def write(self, folder: str | Path) -> None:
         """Write schema.toml and run.toml into a folder; nothing is overwritten."""

@@ -149,7 +149,7 @@ def train(
         The declared number of rows of each node, or one for all; needed where the schema keeps the
         number of rows secret, and compared with the rows that are there otherwise.
     start
-        A public vector to begin with, d numbers.
+        A public vector to begin with, d numbers; of several classes one after the other.
     draws
         Where noise comes from; by default the operating system's entropy. Seeded draws protect
         nobody.
@@ -197,13 +197,14 @@ def train(
             calibration=calibration,
             class_weights=class_weights_of(class_weight, schema.label.classes, positives),
             positives=positives,
+            classes=schema.classes,
         )
     elif calibration or class_weight is not None or positives is not None:
         raise DeclarationError(
             "a plan says by itself whether there is a histogram and what labels weigh; leave out "
             "calibration, class_weight and positives, or the plan"
         )
-    plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features))
+    plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features, schema.classes))
     protection = plan.protection
     if protection is None:
         raise DeclarationError(

@@ -24,7 +24,9 @@ class LossContract:
     def test_bounds_hold_everywhere(self, z):
         value, slope, curvature = self.at(z)
         assert value[0] >= 0
-        assert -1 <= slope[0] <= 0  # never rewards a smaller margin, and 1-Lipschitz
+        # 1-Lipschitz; never rewards a smaller margin, or a larger residual
+        assert -1 <= slope[0] <= (1 if self.loss.residual else 0)
+        assert not self.loss.residual or slope[0] * np.sign(z) >= 0
         assert 0 <= curvature[0] <= self.loss.c1 * (1 + 1e-15)
 
     @given(margins, margins)

@@ -31,7 +31,8 @@ class Dataset:
         The node of each training row, where the data come with one.
     truth
         The coefficients that made the labels, where they are known: P(y = 1 | x) = sigmoid(truth .
-        phi(raw)), with phi the schema's features before scaling, the intercept last.
+        phi(raw)), with phi the schema's features before scaling, the intercept last. Of several
+        classes one vector for each, and P(j | x) = softmax(truth phi(raw))_j.
     """
 
     name: str

@@ -1,17 +1,19 @@
 """Census-like rows, made here with a known truth."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import expit
+from scipy.special import expit, softmax
 
+from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.base import Dataset
-from dynadp.data.labels import Label
+from dynadp.data.labels import Classes, Label, Target
 from dynadp.data.schema import Schema
 from dynadp.data.sources import RawTable
 from dynadp.errors import DeclarationError
@@ -30,6 +32,8 @@ _TRADES = (
     "transport",
 )
 _STATES = ("married", "never-married", "divorced", "widowed", "separated")
+# of pay, in thousands: its mean at a score of 0, what a score of 1 adds, the scale of chance
+_BASE, _PAY, _SPREAD = 60.0, 6.0, 6.0
 _REGIONS = tuple(f"region-{i:02d}" for i in range(20))
 
 
@@ -62,10 +66,16 @@ def census(
     heterogeneity: float = 0.0,
     test_rows: int | None = None,
     positives: float | None = None,
+    *,
+    classes: int = 2,
+    target: bool = False,
 ) -> Dataset:
     """Census-like rows with a known truth: P(high | raw) = sigmoid(truth.phi(raw)).
 
     About a quarter of the labels are ``high``, and the truth itself errs on about 16 rows in 100.
+    Of three classes and more P(j | raw) = softmax(truth phi(raw))_j, and where nodes are alike each
+    class has about as many rows as another; of seven the truth errs on about 16 rows in 100 too.
+    With ``target`` a number is answered: pay, in thousands, whose mean is truth.phi(raw).
 
     Parameters
     ----------
@@ -84,7 +94,12 @@ def census(
     positives
         The share of ``high`` among all rows of alike nodes, by another intercept of the truth; by
         default as it comes.
+    classes
+        How many values the label has.
+    target
+        Whether rows have a number to predict, ``pay``, in place of the label.
     """
+    _require.whole("classes", classes, least=2)
     if rows < nodes or nodes < 1:
         raise DeclarationError(
             f"census of {rows} rows over {nodes} nodes; expected at least one node and one row each"
@@ -96,9 +111,22 @@ def census(
     if positives is not None and not 0 < positives < 1:
         raise DeclarationError(f"positives is {positives!r}; expected a share between 0 and 1")
     schema = census_schema()
-    truth = _census_truth(schema)
+    if classes > 2 and target:
+        raise DeclarationError(f"classes is {classes} and target is True; expected one of them")
+    if positives is not None and (classes > 2 or target):
+        raise DeclarationError(
+            "positives is the share of one of two labels; leave it out with classes or target"
+        )
+    if classes > 2:
+        groups = tuple(f"group-{j + 1}" for j in range(classes))
+        schema = schema.model_copy(update={"label": Classes(name="group", values=groups)})
+    truth = _census_truth(schema) if classes == 2 else _group_truth(classes)
     if positives is not None:
         truth[-1] += _intercept_shift(schema, truth, positives)
+    if target:
+        schema = schema.model_copy(update={"label": Target(name="pay", low=0, high=100)})
+        truth = _PAY * truth
+        truth[-1] += _BASE
     held_out = max(1000, rows // 4) if test_rows is None else test_rows
     sequence = np.random.SeedSequence([seed, 0xCE45])
     character, *children = sequence.spawn(nodes + 2)
@@ -152,6 +180,26 @@ def _intercept_shift(schema: Schema, truth: Array, positives: float) -> float:
     features = schema.model_copy(update={"norm": 1.0, "scaling": "none"})
     scores = np.asarray(features.rows(rows) @ truth)
     return float(brentq(lambda b: expit(scores + b).mean() - positives, -50, 50))
+
+
+@lru_cache
+def _group_truth(classes: int) -> Array:
+    """One vector for each class: random effects, and intercepts that make classes equally likely
+    over rows of nodes that are alike.
+    """
+    schema = census_schema()
+    rng = np.random.default_rng([20, classes])
+    scale = np.array([2.5 if "=" in name else 8.0 for name in schema.features])
+    truth = rng.normal(size=(classes, schema.dimension)) * scale
+    rows = np.asarray(_unscaled(schema).rows(census(20_000, nodes=1, test_rows=0).train).toarray())
+    for _ in range(100):
+        truth[:, -1] -= np.log(softmax(rows @ truth.T, axis=1).mean(axis=0) * classes)
+    truth.setflags(write=False)
+    return np.asarray(truth)
+
+
+def _unscaled(schema: Schema) -> Schema:
+    return schema.model_copy(update={"norm": 1.0, "scaling": "none"})
 
 
 def _mix(rng: np.random.Generator, heterogeneity: float) -> dict[str, Any]:
@@ -208,7 +256,14 @@ def _census_rows(
         "urban": pick(("no", "yes"), mix["urban"]),
         "region": pick(_REGIONS, mix["region"]),
     }
-    features = schema.model_copy(update={"norm": 1.0, "scaling": "none"})
-    chance = expit(np.asarray(features.rows(table) @ truth))
-    table["income"] = np.where(rng.random(count) < chance, "high", "low")
+    scores = np.asarray(_unscaled(schema).rows(table) @ truth.T)
+    if isinstance(schema.label, Target):  # a few earn far more or less than others like them
+        table[schema.label.name] = np.round(scores + _SPREAD * rng.standard_t(4, count), 2)
+        return table
+    if truth.ndim == 1:
+        table["income"] = np.where(rng.random(count) < expit(scores), "high", "low")
+        return table
+    below = np.cumsum(softmax(scores, axis=1), axis=1)[:, :-1]
+    drawn = (rng.random((count, 1)) >= below).sum(axis=1)
+    table[schema.label.name] = np.array(schema.label.classes)[drawn]
     return table

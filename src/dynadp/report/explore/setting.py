@@ -102,6 +102,7 @@ class PublicSetting:
             job = LocalRun.load(path, spending=False)
             schema, topology = job.schema, job.topology
             counts = tuple(job.counts[p] for p in topology.nodes)
+        schema.require_two_values("the study of totals and accuracy")
         if not privacy.protected:
             raise DeclarationError(
                 f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism"
@@ -146,6 +147,8 @@ class PublicSetting:
     @classmethod
     def of_run(cls, view: RunView) -> "PublicSetting":
         """Of a run folder: the numbers of its record."""
+        if view.record.declared_schema is not None:
+            view.record.declared_schema.require_two_values("the study of totals and accuracy")
         dimension = view.record.dimension or cls.made().dimension
         features = dimension - 1 if view.record.features is None else view.record.features
         counts = tuple(view.rows[p] for p in view.topology.nodes)

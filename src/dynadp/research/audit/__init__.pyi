@@ -15,7 +15,10 @@ from .node import AuditedNode as AuditedNode
 from .sealed import AuditedSealed as AuditedSealed
 from .sealed import audited_node as audited_node
 from .sums import AuditedSums as AuditedSums
+from .sums import worst_class_cases as worst_class_cases
 from .sums import worst_sum_cases as worst_sum_cases
+from .targets import random_target_cases as random_target_cases
+from .targets import target_cases as target_cases
 from .verdict import Audit as Audit
 from .verdict import audit as audit
 from .verdict import audit_mechanism as audit_mechanism

@@ -36,6 +36,11 @@ class Case:
         ``replace``, or ``add-remove``: then one of the data sets has null rows in place of hers.
     class_weights
         (w_-, w_+), at most 1. The label of a row is that of its first entry's sign.
+    answers, others
+        Where rows are x_i: of D's rows and of D''s the number of each row's class, or the target in
+        [-1, 1] for a loss of residuals.
+    classes
+        How many there are.
     """
 
     name: str
@@ -51,23 +56,35 @@ class Case:
     rows_per_person: int = 1
     adjacency: str = "replace"
     class_weights: ClassWeights = EVEN
+    answers: Array | None = field(default=None, repr=False)
+    others: Array | None = field(default=None, repr=False)
+    classes: int = 2
 
     def __post_init__(self) -> None:
         _require.whole("rows_per_person", self.rows_per_person)
+        if self.loss.residual:
+            for targets in (self.answers, self.others):
+                if targets is None or targets.shape != self.rows.shape[:1]:
+                    raise DeclarationError(
+                        f"loss {self.loss.name!r} needs a target for each row of both data sets "
+                        "(answers, others)"
+                    )
+                if not (np.abs(targets) <= 1).all():
+                    raise DeclarationError("targets: expected one for each row, in [-1, 1]")
         shape, other, heard = self.rows.shape, self.other.shape, self.heard.shape
-        if len(shape) != 2 or shape != other or heard != shape[1:]:
+        if len(shape) != 2 or shape != other or heard != (self.vectors * shape[1],):
             raise DeclarationError(
                 f"rows have shapes {shape} and {other}, heard has {heard}; expected B x d, B x d "
-                f"and d"
+                f"and d, of several classes d for each"
             )
-        changed = int(np.count_nonzero((self.rows != self.other).any(axis=1)))
+        changed = int(np.count_nonzero(self.hers))
         if changed > self.rows_per_person:
             most = "one" if self.rows_per_person == 1 else f"{self.rows_per_person} at most"
             raise DeclarationError(
                 f"the data sets differ in {changed} rows; neighbouring ones differ in {most}"
             )
         if self.adjacency == "add-remove":
-            hers = (self.rows != self.other).any(axis=1)
+            hers = self.hers
             if self.rows[hers].any() and self.other[hers].any():
                 raise DeclarationError(
                     "rows that differ are null rows in neither data set; where rows are added and "
@@ -78,15 +95,37 @@ class Case:
             raise DeclarationError(f"the longest row has norm {longest:g}; expected at most 1")
 
     @property
+    def vectors(self) -> int:
+        """How many vectors of d numbers a sum holds."""
+        return self.classes if self.classes > 2 else 1
+
+    @property
+    def hers(self) -> NDArray[np.bool_]:
+        """Which rows differ, in x or in their class or target."""
+        differ = (self.rows != self.other).any(axis=1)
+        if self.answers is not None and self.others is not None:
+            differ |= self.answers != self.others
+        return np.asarray(differ)
+
+    @property
     def people(self) -> NDArray[np.int64]:
         """Whose each row is: hers are those that differ, and all others are of others."""
-        return np.where((self.rows != self.other).any(axis=1), 0, -1)
+        return np.where(self.hers, 0, -1)
+
+    def answers_of(self, block: Array) -> Array:
+        """The classes of D's rows or of D''s, whichever these are; any of null rows."""
+        found = self.others if block is self.other else self.answers
+        assert found is not None
+        return found
 
     def added(self) -> "Case":
         """Return the case in which her rows are there or not: null rows stand in D' for them."""
-        gone = np.where((self.rows != self.other).any(axis=1)[:, None], 0.0, self.rows)
-        name = f"{self.name}; there or not"
-        return replace(self, name=name, other=gone, adjacency="add-remove")
+        gone = np.where(self.hers[:, None], 0.0, self.rows)
+        name, others = f"{self.name}; there or not", self.others
+        if self.answers is not None and self.loss.residual:
+            others = np.where(self.hers, 0.0, self.answers)
+        made = {"name": name, "other": gone, "adjacency": "add-remove", "others": others}
+        return replace(self, **made)  # type: ignore[arg-type]
 
 
 def labels_of(rows: Array) -> Array:

@@ -181,10 +181,16 @@ class AuditedNode:
             storage="dense",
             labels=[labels_of(rows) for rows in blocks],
             class_weights=case.class_weights,
+            targets=self._targets(*blocks),
         )
         degrees, gamma = np.repeat(self.degrees, nodes), np.repeat(public.gamma, nodes, 0)
         zero = np.zeros((nodes, count, public.dimension))
         return LocalSolver(problem, degrees, self.eta, gamma, zero, private=True)
+
+    def _targets(self, *blocks: Array) -> list[Array] | None:
+        """Targets of these blocks of rows; None for a loss of margins."""
+        case = self.case
+        return [case.answers_of(block) for block in blocks] if case.loss.residual else None
 
     def log_density(
         self, solver: LocalSolver, state: admm.State, noise: RoundNoise, F: Array
@@ -196,17 +202,19 @@ class AuditedNode:
         e = solver.problem.gradient(F, np.full((1, 1), q), b) / public.weight[..., None]
         ridge = public.rho * self.case.regularizer.curvature(F) + q
         pair = self.case.rows, self.case.other
-        volumes = [self._log_det(*each) for each in zip(pair, F, ridge, strict=True)]
+        targets = self._targets(*pair) or [np.zeros(len(rows)) for rows in pair]
+        volumes = [self._log_det(*each) for each in zip(pair, targets, F, ridge, strict=True)]
         return volumes + _density(noise, e)
 
-    def _log_det(self, rows: Array, F: Array, ridge: Array) -> Array:
+    def _log_det(self, rows: Array, targets: Array, F: Array, ridge: Array) -> Array:
         """ln det( R + A^T W A ) = ln det R + ln det( I + W^(1/2) A R^-1 A^T W^(1/2) ) at each of K
         vectors, R diagonal.
         """
-        rows = rows[rows.any(axis=1)]
+        there = rows.any(axis=1)
+        rows, targets = rows[there], targets[there]
         weight = float(self.releases.public.weight[0, 0])
         weights = weight * row_weights(labels_of(rows), self.case.class_weights)
-        root = np.sqrt(self.case.loss.curvature(F @ rows.T) * weights)
+        root = np.sqrt(self.case.loss.curvature(F @ rows.T - targets) * weights)
         inner = np.einsum("bd,kd,cd->kbc", rows, 1 / ridge, rows, optimize=True)
         inner = np.eye(len(rows)) + inner * root[:, :, None] * root[:, None, :]
         return np.asarray(np.log(ridge).sum(axis=1) + np.linalg.slogdet(inner)[1])

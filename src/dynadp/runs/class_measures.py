@@ -1,0 +1,128 @@
+"""How good a model of several classes is, on public rows: each measure with a 95% interval for the
+sampling error of the rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynadp._arrays import Array
+from dynadp._intervals import Z
+from dynadp.data import Value
+from dynadp.errors import DataError
+from dynadp.runs.measures import Measure, auc, share
+
+
+@dataclass(frozen=True)
+class ClassMeasures:
+    """All measures of one model of several classes on some rows.
+
+    Attributes
+    ----------
+    classes
+        The label's values, in order.
+    confusion
+        Numbers of rows by label (rows) and answer (columns).
+    found
+        By name: the accuracy; its mean over classes of equal weight; the mean over classes of the
+        area under the ROC curve of one against the rest; the log-loss, where there are
+        probabilities. A measure is missing where it is not defined.
+    """
+
+    classes: tuple[Value, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    found: Mapping[str, Measure] = field(repr=False)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(map(sum, self.confusion))
+
+    @property
+    def majority(self) -> float:
+        """The share that always answering the commonest label would get."""
+        return max(map(sum, self.confusion)) / self.rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all numbers; the accuracy first, by itself."""
+        accuracy = self.found["accuracy"]
+        return {
+            "rows": self.rows,
+            "accuracy": accuracy.value,
+            "low": accuracy.low,
+            "high": accuracy.high,
+            "majority": self.majority,
+            "classes": list(self.classes),
+            "confusion": [list(row) for row in self.confusion],
+            "measures": {name: found.to_json() for name, found in self.found.items()},
+        }
+
+
+def class_measures(
+    classes: Sequence[Value], scores: Array, y: NDArray[np.int64], probabilities: Array | None
+) -> ClassMeasures:
+    """Return all measures of scores, of which the largest is the answer.
+
+    Parameters
+    ----------
+    classes
+        The label's values.
+    scores
+        n x classes.
+    y
+        The number of each row's class.
+    probabilities
+        n x classes, where the model gives any.
+    """
+    if not len(y):
+        raise DataError("there are no rows to measure on")
+    J = len(classes)
+    table = confusion_table(scores.argmax(axis=1), y, J)
+    accuracy = share(int(np.trace(table)), len(y))
+    assert accuracy is not None
+    found: dict[str, Measure | None] = {"accuracy": accuracy}
+    found["balanced_accuracy"] = _middle(
+        [share(int(own[j]), int(own.sum())) for j, own in enumerate(table)]
+    )
+    found["auc"] = _middle([auc(_against(scores, j), y == j) for j in range(J)])
+    if probabilities is not None:
+        p = np.clip(probabilities[np.arange(len(y)), y], 1e-15, 1.0)
+        values = -np.log(p)
+        spread = Z * float(values.std(ddof=1)) / sqrt(len(y)) if len(y) > 1 else float(values[0])
+        mean = float(values.mean())
+        found["log_loss"] = Measure(mean, max(mean - spread, 0.0), mean + spread)
+    made = {name: one for name, one in found.items() if one is not None}
+    return ClassMeasures(tuple(classes), tuple(map(tuple, table.tolist())), made)
+
+
+def confusion_table(
+    answers: NDArray[np.int64], y: NDArray[np.int64], classes: int
+) -> NDArray[np.int64]:
+    """Numbers of rows by label and answer."""
+    places = y.astype(np.int64) * classes + answers
+    return np.bincount(places, minlength=classes**2).reshape(classes, classes)
+
+
+def _against(scores: Array, j: int) -> Array:
+    """What speaks for class j against the rest: the log-odds of its softmax."""
+    rest = np.delete(scores, j, axis=1)
+    most = rest.max(axis=1)
+    return np.asarray(scores[:, j] - most - np.log(np.exp(rest - most[:, None]).sum(axis=1)))
+
+
+def _middle(parts: Sequence[Measure | None]) -> Measure | None:
+    """The mean of independent numbers, with the interval that theirs give (Zou and Donner,
+    Statistics in Medicine 27, 2008); None where one is missing.
+    """
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    n = len(known)
+    value = sum(part.value for part in known) / n
+    low = sqrt(sum((part.value - part.low) ** 2 for part in known)) / n
+    high = sqrt(sum((part.high - part.value) ** 2 for part in known)) / n
+    return Measure(value, max(value - low, 0.0), min(value + high, 1.0))
