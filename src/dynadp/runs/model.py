@@ -116,7 +116,7 @@ class Model:
         if plan.protection:
             total = replace(plan.total, protected=plan.total.protected and not seeded)
             privacy = {**total.to_json(), "statement": total.guarantee}
-        F = f.reshape(plan.bound.vectors, -1)
+        F = f.reshape(-1, schema.dimension)
         coef, intercept = (F[:, :-1], F[:, -1]) if schema.intercept else (F, np.zeros(len(F)))
         return cls(
             classes=schema.label.classes,
