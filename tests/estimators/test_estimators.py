@@ -395,7 +395,8 @@ def test_only_log_odds_become_probabilities(model, has):
     assert hasattr(model, "predict_proba") == has
     model.fit(X2, Y2)
     if has:
-        scores = model.decision_function(X2)
+        scores = model._counted_scores(X2)  # of bounded rows, as they were fitted
+        assert (scores > 0).tolist() == (model.decision_function(X2) > 0).tolist()
         assert_allclose(
             model.predict_proba(X2), np.column_stack([1 - expit(scores), expit(scores)]), atol=1e-12
         )

@@ -126,7 +126,7 @@ def test_several_classes_share_one_centre(how):
     X = rng.normal(size=(1500, 2)) + 50
     y = np.where(X[:, 0] > 50.5, "c", np.where(X[:, 1] > 50, "b", "a"))
     model = numbers(epsilon=10.0, classes=list("abc"), bounds=(46, 54), **how).fit(X, y)
-    assert model.privacy_["problems"] == 3
+    assert model.privacy_["problems"] == (3 if how.get("mechanism") == "primal" else 1)
     assert model.privacy_["centre"] == "private"
     assert model.privacy_["epsilon"] <= 10
     assert model.score(X, y) > 0.7

@@ -86,7 +86,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
     for every row, and ``predict`` is its sign. The intercept is regularised like the rest.
 
     More than two classes are one model of all of them by algorithm sum (softmax; maths.md 20).
-    Otherwise they are K problems, one against the rest, one after the other within the one total.
+    Otherwise, and with ``class_weight``, they are K problems, one against the rest, one after the
+    other within the one total.
 
     Parameters
     ----------
@@ -373,8 +374,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         return scores * ReadyNumbers.scaling(schema, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """classes_[1] where the score is above ``threshold_``, else classes_[0]; of several the
-        class with the largest.
+        """classes_[1] where the bounded row's score is above ``threshold_``, else classes_[0]; of
+        several the class with the largest.
         """
         scores = self._counted_scores(X)
         return np.asarray(

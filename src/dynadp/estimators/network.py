@@ -171,16 +171,13 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             counts = chosen.declared_counts(self.topology_.nodes)
             rows = rows.first_at_nodes(counts)
         several = classes > 2
-        together = several and self.mechanism is not None and chosen.algorithm == "sum"
-        problems = classes if several and not together else 1
-        planned = classes if together or not classes else 2
         labels = self._label_values()
         weights = chosen.weights(labels)
-        if together and weights:
-            raise DeclarationError(
-                f"class_weight is given, and {classes} classes are one model here, whose rows "
-                "weigh alike; leave it out, or take mechanism='primal'"
-            )
+        # one model of all classes weighs rows alike
+        together = several and not weights and self.mechanism is not None
+        together = together and chosen.algorithm == "sum"
+        problems = classes if several and not together else 1
+        planned = classes if together or not classes else 2
         centring, ready = schema is not None and schema.centre is None, None
         if schema is None and not shards:
             ready = self._ready_numbers(rows.X, chosen.unit.adjacency)
