@@ -35,6 +35,7 @@ from support.absent import (
     sound,
 )
 from support.memory import RUN, Network, memory, private_files, small
+from support.schedules import KINDS as SCHEDULED
 from support.schedules import schedule
 
 
@@ -314,7 +315,7 @@ def test_a_node_that_comes_back_may_crash_anywhere(build, mechanism, point):
 @pytest.mark.parametrize("mechanism", KINDS, ids=str)
 def test_a_node_that_went_on_alone_begins_again_and_draws_nothing_twice(build, mechanism):
     """It released the next round for a sum that nobody else holds: that letter is never added."""
-    network = build(setting(mechanism, rounds=10, centring=False), fresh=True)
+    network = build(setting(mechanism, rounds=24, centring=False), fresh=True)
     drive = Drive(network)
     if mechanism == SEALED:  # keys first
         rounds_of(drive)
@@ -350,7 +351,7 @@ def test_a_node_that_went_on_alone_begins_again_and_draws_nothing_twice(build, m
     ballots = network.rules["a"].ballots
     back = c.inbox.read("c", "back", 1)
     assert ballots.after(back) == 2
-    assert 3 in c.spends() or mechanism == SEALED  # taken in for rounds after that alone
+    assert max(n for n in c.spends() if n <= 24) > 2  # taken in for rounds after that alone
 
 
 def test_a_node_whose_letters_are_gone_goes_no_further(build):
@@ -369,16 +370,16 @@ def test_a_node_whose_letters_are_gone_goes_no_further(build):
 # whatever happens
 
 
-@pytest.mark.parametrize("kind", ["admm", *KINDS], ids=str)
+@pytest.mark.parametrize("kind", SCHEDULED, ids=str)
 def test_random_schedules(kind):
     """Crash, clone, rollback, absence, return, lost letters; support/schedules.py runs more."""
     seen = [schedule(kind, seed) for seed in range(8)]
     assert any(one.ended["NodeResult"] >= 3 for one in seen)
-    assert len({str(one.ended) for one in seen}) > 1  # some ended in other ways
+    assert sum(one.did["twin"] + one.did["crash"] for one in seen) > 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["admm", *KINDS], ids=str)
+@pytest.mark.parametrize("kind", SCHEDULED, ids=str)
 def test_hundreds_of_random_schedules(kind):
     for seed in range(1000, 1300):
         schedule(kind, seed)

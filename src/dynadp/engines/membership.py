@@ -156,8 +156,14 @@ class Membership:
             found = self._kept(entry) or self._held(self.me, entry) or self._quorum(entry)
             if found is not None:
                 return self.me in found
+            self._worried = True
+            also, before = self._elsewhere(entry), self._before
+            watched = (("held", entry), *([("held", before[0])] if before else []))
+            seen = sum(len(self.letters.inbox.here(*one)) for one in watched)
+            self._require_not_overtaken()
             try:
-                yield self._says(entry, here)
+                want = self._says(entry, here)
+                yield want._replace(watched=watched, seen=seen, also=also)
             except NodeLost:  # nobody can show it
                 self._out = frozenset()
         return True
