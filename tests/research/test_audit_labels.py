@@ -137,8 +137,8 @@ def test_a_mutant_of_sums_whose_weights_are_not_divided():
     assert not audit_mechanism(Sum(), 0.8, **how).refuted
     honest = integer_rows.whole_slopes
 
-    def unscaled(loss, margins, step, weights=None):
-        return 4 * honest(loss, margins, step, weights)
+    def unscaled(loss, margins, resolution, y=None, weights=None):
+        return 4 * honest(loss, margins, resolution, y, weights)
 
     with patch.object(integer_rows, "whole_slopes", unscaled):
         assert audit_mechanism(Sum(), 0.8, **how).refuted_exactly

@@ -81,7 +81,7 @@ def test_slopes_that_are_not_clipped_are_refuted():
     """Sums whose slopes are residuals themselves: the squared loss."""
     case = target_cases(1, ALPHA)[0]
 
-    def squares(loss, margins, resolution, y=None):
+    def squares(loss, margins, resolution, y=None, weights=None):
         return np.rint((margins * resolution.step - y[:, None]) / 0.3 / resolution.step)
 
     for wrong, refuted in (
