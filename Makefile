@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: run docs test test-slow test-matrix bench growth budget plan-study soak fuzz browser pictures clean \
+.PHONY: run docs test test-slow test-matrix bench growth budget plan-study soak observed fuzz browser pictures clean \
 	requirements wheel sbom image
 .DELETE_ON_ERROR:
 
@@ -71,6 +71,10 @@ plan-study: $(VENV)/.bench
 # Ten silos as processes, a thousand rounds, random faults: one model, and ledgers that match letters.
 soak: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.soak
+
+# Two nodes for ten thousand rounds, watched all the time: memory, files and disk.
+observed: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.observed
 
 # Readers against very many bytes and tables from anywhere.
 fuzz: $(VENV)/.dev

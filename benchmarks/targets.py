@@ -21,7 +21,7 @@ from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import plan
 from dynadp.research.experiments import train_seeded
 
-NODES, ROWS, DELTA, SEEDS, DRAWS = 5, 20_000, 1e-5, (11, 12, 13), 3
+NODES, ROWS, DELTA, SEEDS, DRAWS = 5, 20_000, 1e-5, (11,), 3
 TOTALS = (0.3, 1.0, 3.0, 8.0)
 MECHANISMS: dict[str, Mechanism] = {
     "sum": Sum(),

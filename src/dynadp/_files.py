@@ -11,6 +11,37 @@ from typing import Any
 
 from dynadp.errors import RecordError
 
+DEPTH = 64  # of a file's tables and lists, at most; deeper ones break readers, and mean nothing
+
+
+def parse_json(data: str | bytes) -> Any:
+    """Return the content of a JSON text; what is nested too deep is a ValueError like any other
+    mistake.
+
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    ValueError: nested deeper than 64
+    """
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEPTH}") from None
+    require_shallow(value)
+    return value
+
+
+def require_shallow(value: Any) -> None:
+    """Refuse tables and lists within tables and lists, more than :data:`DEPTH` deep."""
+    level = [value]
+    for _ in range(DEPTH + 1):
+        level = [one for one in level if isinstance(one, dict | list)]
+        if not level:
+            return
+        level = [
+            inner for one in level for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    raise ValueError(f"nested deeper than {DEPTH}")
+
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys, no spaces, no NaN and the shortest spelling of every float.
@@ -61,10 +92,10 @@ def write_bytes(path: Path, content: bytes, *, new: bool = False, mode: int = 0o
 def read_format(path: Path) -> str:
     """Return the format that a JSON file of dynadp names."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError):
+    except ValueError:
         content = None
     if not isinstance(content, dict) or not isinstance(content.get("format"), str):
         raise RecordError(f"{path} is not a file of dynadp that names its format")
@@ -75,7 +106,7 @@ def read_file(path: Path, expected: str | tuple[str, ...], version: int = 1) -> 
     """Read a JSON file of this format, or one of these, of this version or an older one."""
     formats = (expected,) if isinstance(expected, str) else expected
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

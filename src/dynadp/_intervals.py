@@ -16,6 +16,7 @@ from dynadp.errors import DeclarationError
 BAND = (0.1, 0.9)  # quantiles over draws
 Z = 1.959964  # two-sided 95% of a normal law
 ONE = "95% interval for the sampling error of the rows"
+NOISY = "95% interval for the noise and the sampling error of the rows"
 SEVERAL = (
     "the 10% to 90% quantiles of the draws of the noise, widened by the sampling error (95%) of "
     "the rows"

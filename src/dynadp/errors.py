@@ -15,6 +15,7 @@
     │   └── LedgerDamaged                a ledger was changed, cut or damaged
     ├── BudgetRefused     (RuntimeError) a release was not reserved, or is past the cap
     ├── IdentityError     (ValueError)   a certificate or key is missing, expired or another's
+    ├── NotApproved       (RuntimeError) nobody approved what this silo would release
     ├── NodeLost          (RuntimeError) a neighbour stayed away too long; the run can go on
     ├── NameTaken         (RuntimeError) another machine runs under this node's name
     ├── LeftBehind        (RuntimeError) the run went on without this node, and does not take it in
@@ -85,6 +86,10 @@ class BudgetRefused(DynadpError, RuntimeError):
 
 class IdentityError(DynadpError, ValueError):
     """A certificate or key is missing, expired, of another authority or open to other users."""
+
+
+class NotApproved(DynadpError, RuntimeError):
+    """Nobody approved what this silo would release in a run; nothing was spent."""
 
 
 class NodeLost(DynadpError, RuntimeError):

@@ -309,7 +309,7 @@ def test_refusal_names_the_cell_and_never_shows_it(column, cells, message):
         (age, {"knots": (30, 40)}, "only 'hats' does"),
         (age, {"encode": ("hats",), "knots": (40, 40)}, "knots must increase"),
         (age, {"encode": ("hats",), "knots": (10, 40)}, r"lie in \[20.0, 100.0\]"),
-        (age, {"transform": "sqrt"}, "'none' or 'log1p'"),
+        (age, {"transform": "sqrt"}, "'none', 'log1p' or 'signed_log'"),
         (age, {"maximum": 3}, "Extra inputs are not permitted"),
         (trade, {"values": ()}, "has no public vocabulary: declare values"),
         (trade, {"values": None}, "has no public vocabulary: declare values"),

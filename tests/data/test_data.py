@@ -14,6 +14,7 @@ from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.schema import Label, Schema
 from dynadp.data.shard import Shard, check_shards
 from dynadp.errors import DataError, DeclarationError
+from dynadp.mechanisms.centring import centred as private_centred
 
 NAN = float("nan")
 SECRET = "Maria-1867"
@@ -469,3 +470,28 @@ def test_a_cell_that_is_neither_equal_nor_unequal_to_itself_is_missing():
     plan = schema(Numeric(name="age", low=0, high=1, missing=0.5))
     rows = plan.rows({"age": np.array([0.5, Unsure()], dtype=object)}).toarray()
     np.testing.assert_array_equal(rows[0], rows[1])
+
+
+# --- norm: one definition
+
+
+def test_norm_is_the_length_to_which_rows_are_shortened():
+    """x = v / max(norm, ||v||), and where rows have norm 1 anyway it has no say."""
+    columns = (Numeric(name="a", low=-9, high=9, weight=9), Numeric(name="b", low=-9, high=9))
+    label = Label(name="y", negative=0, positive=1)
+    cells = {"a": [9.0, 0.5, 0.0], "b": [-9.0, 0.5, 0.0]}
+    bare = Schema(columns=columns, label=label).only_features().rows(cells).toarray()
+    v = np.column_stack([bare, np.ones(3)])
+    length = np.linalg.norm(v, axis=1, keepdims=True)
+    for norm in (0.5, 1.2, 5.0, 20.0):
+        made = Schema(columns=columns, label=label, norm=norm)
+        np.testing.assert_allclose(made.rows(cells).toarray(), v / np.maximum(norm, length))
+        unit = made.model_copy(update={"scaling": "unit"})
+        np.testing.assert_allclose(unit.rows(cells).toarray(), v / length)
+        plain = made.model_copy(update={"scaling": "none"})
+        np.testing.assert_allclose(plain.rows(cells).toarray(), v / norm)
+        if norm < length.max():
+            with pytest.raises(DataError, match="its norm with the intercept is above 1"):
+                plain.shard({**cells, "y": [0, 1, 0]})
+        centred = private_centred(made, np.zeros(2))
+        np.testing.assert_allclose(centred.rows(cells), v / length)

@@ -1,8 +1,6 @@
 """Sums that go on without nodes that stay away: all who remain agree, nothing is drawn twice, and
 who finishes with whom holds one model (maths.md 17)."""
 
-import random
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -17,25 +15,29 @@ from dynadp.engines.ballots import Ballots
 from dynadp.engines.letters import Letter, verify
 from dynadp.engines.membership import Membership, least_members
 from dynadp.engines.simulation import simulate
-from dynadp.errors import DeclarationError, LeftBehind, NodeLost, Rejected, SumSpoiled
+from dynadp.errors import DeclarationError, Rejected, SumSpoiled
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
 from dynadp.planning import spread_of
-from dynadp.privacy.accountant import total
 from dynadp.privacy.ledger.file import Ledger
-from support.memory import DELTA, EPSILON, RUN, Network, memory, private_files, small
-
-GO_ON = Absence("go on", 1.0)
-SEALED = Sealed(honest=2, away=2, spares=3)
-KINDS = ("sum", SEALED)
-NAMES = ("a", "b", "c", "d", "e")
-POINTS = ("computed", "spent", "kept", "published", "received", "noted", "signed")
-
-
-def setting(mechanism="sum", family="complete", nodes=5, rounds=4, absence=GO_ON, **more):
-    names = NAMES[:nodes]
-    return small(family, nodes, names, mechanism=mechanism, rounds=rounds, absence=absence, **more)
+from support.absent import (
+    GO_ON,
+    KIND,
+    KINDS,
+    NAMES,
+    POINTS,
+    SEALED,
+    Drive,
+    held,
+    line,
+    one_membership,
+    setting,
+    sound,
+)
+from support.memory import RUN, Network, memory, private_files, small
+from support.schedules import KINDS as SCHEDULED
+from support.schedules import schedule
 
 
 @pytest.fixture
@@ -50,158 +52,6 @@ def build():
         yield build
         for network in made:
             network.close()
-
-
-class Drive:
-    """Steps, deliveries and lost patience, until every node has ended one way or another."""
-
-    def __init__(self, network):
-        self.network, self.ended, self.dead = network, {}, set()
-
-    def alive(self):
-        return [
-            node for p, node in self.network.nodes.items() if p not in self.dead | {*self.ended}
-        ]
-
-    def attempt(self, node, action):
-        """Do something that may end the node's part."""
-        try:
-            action()
-        except (LeftBehind, SumSpoiled) as error:
-            self.ended[node.me] = error
-        except NodeLost as error:  # it stops, and may be started again
-            node.stop()
-            node.lost = error
-        else:
-            if node.result is not None:
-                self.ended[node.me] = node.result
-
-    def advance(self, node):
-        if not node.up:
-            self.attempt(node, node.start)
-        if node.up and node.ready:
-            self.attempt(node, node.step)
-
-    def calm(self):
-        """Until nothing moves any more."""
-        for _ in range(3000):
-            before = self.state()
-            for node in self.alive():
-                self.advance(node)
-            while self.network.on_the_way:
-                self.deliver(0)
-            for node in self.alive():
-                if node.up:
-                    self.network.ask(node)
-            if self.state() == before:
-                return
-        raise AssertionError("it goes on for ever")
-
-    def deliver(self, k):
-        via, to, data = self.network.on_the_way.pop(k)
-        node = self.network.nodes[to]
-        if node.up and to not in self.dead:
-            node.offer(data, via)
-
-    def state(self):
-        return [
-            (node.me, node.up, node.awaiting, len(node.missing) if node.up else 0)
-            for node in self.alive()
-        ], len(self.ended)
-
-    def finish(self):
-        """To the end: whoever waits in vain loses patience, one after the other."""
-        stops = Counter()
-        for _ in range(300):
-            self.calm()
-            waiting = [node for node in self.alive() if node.up]
-            if not waiting:
-                return self.ended
-            for node in waiting:
-                if node.up and node.missing:
-                    self.attempt(node, node.give_up)
-                    stops[node.me] += not node.up
-                self.calm()
-                if stops[node.me] > 3:  # too few are left: it would go on stopping
-                    self.dead.add(node.me)
-                    node.stop()
-        raise AssertionError("it goes on for ever")
-
-    def kill(self, name):
-        self.network.nodes[name].stop()
-        self.dead.add(name)
-
-
-def held(network, name):
-    """Over whom a node holds each sum: {entry: members}."""
-    node, ballots = network.nodes[name], network.rules[name].ballots
-    if not node.up:
-        node.start()
-    return {
-        letter.round: ballots.unpacked(letter.body)
-        for letter in node.inbox.of_kind("held")
-        if letter.author == name and letter.round < ballots.entries
-    }
-
-
-def sound(network, ended):
-    """What must hold, whatever happened."""
-    chosen = network.setting.chosen
-    keys = next(iter(network.rules.values())).keys
-    letters = {}
-    for node in network.nodes.values():
-        if not node.up:
-            node.inbox = None
-        with Ledger.open(node.ledger_path, read_only=True) as ledger:
-            own = Counter(event for event in chosen.events if event.node == node.me)
-            assert Counter(ledger.spent()) <= own
-            assert total(ledger.spent(), DELTA).epsilon <= EPSILON * 1.0001 or not ledger.spent()
-            letters[node.me] = {n: ledger.message(RUN, n) for n in ledger.rounds(RUN)}
-    for (author, kind, n), data in network.seen.items():
-        if kind in ("sum", "sealed", "message"):
-            assert verify(data, keys).body == letters[author][n]
-    done = {p: r for p, r in ended.items() if not isinstance(r, Exception)}
-    members = {p: set(r.members or network.setting.topology.nodes) for p, r in done.items()}
-    for p, mine in done.items():
-        for q, theirs in done.items():
-            if p in members[q] and q in members[p]:
-                assert members[p] == members[q]
-                assert mine.vector.tobytes() == theirs.vector.tobytes()
-    return done
-
-
-def one_membership(network, done):
-    """Letters that a node added were all made for the members that it holds the sum over."""
-    nodes = network.setting.topology.nodes
-    for p in done:
-        ballots, before = network.rules[p].ballots, frozenset(nodes)
-        spent = {**dict.fromkeys(network.nodes[p].spends())}
-        for entry in _order(network, p):
-            now = held(network, p)[entry]
-            assert now <= before
-            if network.setting.chosen.sealing and now != before:
-                before = now
-                continue  # discarded: another attempt follows
-            kind = "sealed" if network.setting.chosen.sealing else "sum" if entry else "message"
-            for q in now & {*network.setting.senders}:
-                letter = network.nodes[p].inbox.read(q, kind, entry)
-                assert ballots.unpacked(letter.note) == before, (p, q, entry)
-            before = now
-        assert spent
-
-
-def _order(network, p):
-    """The entries of a node's sums, in the order in which they were settled."""
-    rounds, entries = network.setting.chosen.rounds, held(network, p)
-    spares = iter(sorted(e for e in entries if e > rounds))
-    sets = {len(network.setting.topology.nodes)}
-    for e in sorted(e for e in entries if e <= rounds):
-        yield e
-        while len(entries[e]) < min(sets):
-            sets.add(len(entries[e]))
-            if not network.setting.chosen.sealing or (e := next(spares, None)) is None:
-                break
-            yield e
 
 
 # --------------------------------------------------------------------------------------------------
@@ -351,27 +201,158 @@ def test_a_cut_network_goes_on_on_one_side_at_most(build):
     assert {result.members for result in done.values()} == {("d", "e", "f", "g")}
 
 
+# --------------------------------------------------------------------------------------------------
+# to be taken in again
+
+
+def rounds_of(drive, count=1):
+    """So many steps of everybody who is there, with all letters delivered in between."""
+    for _ in range(count):
+        for node in drive.alive():
+            drive.advance(node)
+        while drive.network.on_the_way:
+            drive.deliver(0)
+
+
+def leave(network, name, steps=2):
+    """A node is gone after some rounds, and the others go on without it; its spends until then."""
+    drive = Drive(network)
+    rounds_of(drive, steps)
+    drive.kill(name)
+    for _ in range(40):
+        for node in drive.alive():
+            if (node.up and node.missing == [name]) or name in node.missing:
+                drive.attempt(node, node.give_up)
+        rounds_of(drive)
+        if all(name not in over for p in "ab" for over in last_sums(network, p)):
+            return drive
+    raise AssertionError("nobody goes on")
+
+
+def last_sums(network, p):
+    """Over whom a node settled its last sum; everybody before the first."""
+    return [over for _, _, over in line(network, p)][-1:] or [NAMES]
+
+
+def come_back(drive, name):
+    """It is started again, and all go on to the end."""
+    drive.dead.discard(name)
+    return sound(drive.network, drive.finish())
+
+
+@pytest.mark.parametrize("family", ["complete", "ring", "star"])
 @pytest.mark.parametrize("mechanism", KINDS, ids=str)
-def test_who_comes_back_late_is_left_behind_and_spends_nothing(build, mechanism):
+def test_one_that_comes_back_is_taken_in_and_spends_nothing_for_what_it_missed(
+    build, mechanism, family
+):
+    network = build(setting(mechanism, family, rounds=12))
+    drive = leave(network, "e")
+    before, late = network.nodes["e"].spends(), network.nodes["e"]
+    done = come_back(drive, "e")
+    one_membership(network, done)
+    assert set(done) == {*NAMES}
+    assert len({result.vector.tobytes() for result in done.values()}) == 1
+    assert {result.members for result in done.values()} == {()}
+    missed = [n for n, over in held(network, "a").items() if "e" not in over]
+    assert missed
+    assert {*late.spends()} - {*before} == {*held(network, "a")} - {*before} - {*missed}
+    lines = {tuple((entry, past.hash) for entry, past, _ in line(network, p)) for p in NAMES}
+    assert len(lines) == 1
+    for node in network.nodes.values():
+        spares = [n for n in node.spends() if n > 12]
+        assert len(spares) == (mechanism == SEALED and node is not late)
+        assert not private_files(node)
+
+
+def test_a_return_is_what_a_simulation_computes(build):
+    network = build(setting(rounds=12, centring=False))
+    done = come_back(leave(network, "e"), "e")
+    missed = sorted(n for n, over in held(network, "a").items() if "e" not in over)
+    assert missed == [*range(missed[0], missed[-1] + 1)]
+    run = simulated("sum", {"e": [(missed[0], missed[-1])]}, rounds=12)
+    np.testing.assert_array_equal(run.tail[0, 0], done["a"].vector)
+    np.testing.assert_allclose(done["e"].vector, recomputed(network, "e"), rtol=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", KINDS, ids=str)
+def test_who_comes_back_after_the_end_takes_the_model_home_and_spends_nothing(build, mechanism):
     network = build(setting(mechanism))
     drive, late = Drive(network), network.nodes["e"]
-    for _ in range(2):
-        for node in network.nodes.values():
-            drive.advance(node)
-        while network.on_the_way:
-            drive.deliver(0)
+    rounds_of(drive, 2)
     drive.kill("e")
     spent = late.spends()
     drive.finish()
-    drive.dead.clear()
-    drive.ended.pop("e", None)
-    error = drive.finish()["e"]
-    assert isinstance(error, LeftBehind)
-    assert "agreed to go on without e" in str(error)
+    done = come_back(drive, "e")
     assert late.spends() == spent
+    assert done["e"].members == ("a", "b", "c", "d")
+    assert done["e"].vector.tobytes() == done["a"].vector.tobytes()
     with Ledger.open(late.ledger_path, read_only=True) as ledger:
         assert ledger.is_closed(RUN)
-    sound(network, drive.ended)
+    assert not private_files(late)
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("mechanism", KINDS, ids=str)
+def test_a_node_that_comes_back_may_crash_anywhere(build, mechanism, point):
+    network = build(setting(mechanism, rounds=10), fresh=True)
+    drive = leave(network, "e")
+    late = network.nodes["e"]
+    drive.dead.discard("e")
+    crashes = 0
+    while network.nodes["e"].result is None and crashes < 6:
+        late.plugged = point
+        before = len(late.events)
+        drive.calm()
+        crashes += point in late.events[before:]
+        if late.plugged:  # it was not there: others wait
+            break
+    late.plugged = None
+    done = sound(network, drive.finish())
+    one_membership(network, done)
+    assert set(done) == {*NAMES}
+    assert len({result.vector.tobytes() for result in done.values()}) == 1
+
+
+@pytest.mark.parametrize("mechanism", KINDS, ids=str)
+def test_a_node_that_went_on_alone_begins_again_and_draws_nothing_twice(build, mechanism):
+    """It released the next round for a sum that nobody else holds: that letter is never added."""
+    network = build(setting(mechanism, rounds=24, centring=False), fresh=True)
+    drive = Drive(network)
+    if mechanism == SEALED:  # keys first
+        rounds_of(drive)
+    for node in network.nodes.values():
+        drive.advance(node)
+    keys, c = network.rules["a"].keys, network.nodes["c"]
+    for via, to, data in list(network.on_the_way):  # all to c, and nothing of d to the others
+        if to == "c":
+            drive.attempt(c, lambda via=via, data=data: c.offer(data, via))
+    drive.advance(c)
+    assert 2 in c.spends()  # it holds the sum over all
+    network.on_the_way[:] = [
+        one for one in network.on_the_way if verify(one[2], keys).author not in "cd"
+    ]
+    first = {p: network.nodes[p].inbox.read("c", KIND[mechanism == SEALED], 1) for p in "abe"}
+    assert not any(first.values())
+    drive.kill("c")
+    drive.kill("d")
+    for _ in range(6):
+        rounds_of(drive)
+        for node in drive.alive():
+            if node.up and {*node.missing} & {"c", "d"}:
+                drive.attempt(node, node.give_up)
+    assert last_sums(network, "a") == [frozenset("abe")]
+    spent = c.spends()
+    drive.dead.clear()
+    done = sound(network, drive.finish())
+    one_membership(network, done)
+    assert set(done) == {*NAMES}
+    assert len({result.vector.tobytes() for result in done.values()}) == 1
+    assert {n: c.spends()[n] for n in spent} == spent
+    assert "c" not in held(network, "c")[1]
+    ballots = network.rules["a"].ballots
+    back = c.inbox.read("c", "back", 1)
+    assert ballots.after(back) == 2
+    assert max(n for n in c.spends() if n <= 24) > 2  # taken in for rounds after that alone
 
 
 def test_a_node_whose_letters_are_gone_goes_no_further(build):
@@ -390,72 +371,19 @@ def test_a_node_whose_letters_are_gone_goes_no_further(build):
 # whatever happens
 
 
-def trouble(network, seed, steps=150):
-    """Letters late, twice or never; crashes anywhere; nodes that stay away; lost patience."""
-    rng, drive = random.Random(seed), Drive(network)
-    gone = rng.sample(NAMES, rng.choice((0, 1, 1, 2)))
-    actions = ("deliver",) * 8 + ("step",) * 8 + ("ask",) * 3 + ("drop", "double", "crash", "die")
-    actions += ("impatient", "gone", "back")
-    impatience = rng.choice((0.0, 0.2, 1.0))
-    for _ in range(steps):
-        alive = drive.alive()
-        if not alive:
-            break
-        node, action = rng.choice(alive), rng.choice(actions)
-        if action in ("deliver", "drop", "double") and network.on_the_way:
-            k = rng.randrange(len(network.on_the_way))
-            if action == "double":
-                network.on_the_way.append(network.on_the_way[k])
-            if action == "drop":
-                network.on_the_way.pop(k)
-            else:
-                drive.deliver(k)
-        elif action == "step":
-            drive.advance(node)
-        elif action == "ask" and node.up:
-            network.ask(node)
-        elif action == "crash":
-            node.stop()
-        elif action == "die":
-            node.plugged = rng.choice(POINTS)
-        elif action == "impatient" and node.up and node.missing and rng.random() < impatience:
-            drive.attempt(node, node.give_up)
-        elif action == "gone" and gone and rng.random() < 0.3:
-            drive.kill(gone.pop())
-        elif action == "back" and drive.dead and rng.random() < 0.3:
-            drive.dead.discard(rng.choice(sorted(drive.dead)))
-    for node in network.nodes.values():
-        node.plugged = None
-    return drive
-
-
-def schedule(kind, seed, steps=150):
-    """One random schedule; returns how it ended."""
-    family = ("complete", "ring", "star")[seed % 3]
-    with memory() as folder:
-        network = Network(setting(kind, family, rounds=2), folder, fresh=bool(seed % 2))
-        try:
-            ended = trouble(network, seed, steps).finish()
-            done = sound(network, ended)
-            one_membership(network, done)
-            return tuple(sorted(type(one).__name__ for one in ended.values()))
-        finally:
-            network.close()
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", SCHEDULED, ids=str)
 def test_random_schedules(kind):
-    seen = Counter(schedule(kind, seed) for seed in range(8))
-    assert any(one.count("NodeResult") >= 3 for one in seen)
-    assert len(seen) > 1  # some ended in other ways
+    """Crash, clone, rollback, absence, return, lost letters; support/schedules.py runs more."""
+    seen = [schedule(kind, seed) for seed in range(8)]
+    assert any(one.ended["NodeResult"] >= 3 for one in seen)
+    assert sum(one.did["twin"] + one.did["crash"] for one in seen) > 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("part", range(4))
-def test_thousands_of_random_schedules(kind, part):
-    for seed in range(1000 + 400 * part, 1400 + 400 * part):
-        schedule(kind, seed, steps=random.Random(seed).choice((40, 150, 400)))
+@pytest.mark.parametrize("kind", SCHEDULED, ids=str)
+def test_hundreds_of_random_schedules(kind):
+    for seed in range(1000, 1300):
+        schedule(kind, seed)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -556,17 +484,25 @@ def test_sets_have_one_spelling():
             ballots.unpacked(wrong)
 
 
+ABC, HERE = b"\7" + bytes(16), b"\7" + bytes(17)
+
+
 @pytest.mark.parametrize(
     ("kind", "n", "body", "note"),
     [
-        ("without", 0, [], b""),
-        ("without", 0, ["a"], b""),
-        ("without", 12, ["b"], b""),
-        ("without", 0, ["b"], b"\7"),
-        ("held", 0, ["b", "c"], b""),
-        ("held", 4, ["a", "b"], b""),
-        ("sum", 1, ["a"], b"\6"),
+        ("without", 0, [], ABC),
+        ("without", 0, ["a"], ABC),
+        ("without", 12, ["b"], ABC),
+        ("without", 0, ["b"], b""),
+        ("without", 0, ["b"], b"\5" + bytes(16)),
+        ("held", 0, ["b", "c"], ABC),
+        ("held", 4, ["a", "b"], ABC),
+        ("held", 0, ["a", "b"], b"\5" + bytes(16)),
+        ("sum", 1, ["a"], b"\6" + bytes(17)),
         ("sum", 1, ["a"], b""),
+        ("sum", 1, ["a"], ABC),
+        ("sum", 1, ["a"], b"\7" + bytes(16) + b"\4"),
+        ("back", 1, ["a"], bytes(16)),
         ("key", 0, ["a"], b"\7"),
     ],
 )
@@ -575,6 +511,19 @@ def test_malformed_sets_are_refused(kind, n, body, note):
     letter = Letter(kind, bytes(32), bytes(32), "a", n, ballots.packed(body), note)
     with pytest.raises(Rejected):
         ballots.check(letter)
+
+
+def test_sound_sets_are_taken():
+    ballots = Ballots(("a", "b", "c"), 4)
+    for kind, body, note in (
+        ("without", ballots.packed("b"), ABC),
+        ("held", ballots.packed("ab"), ABC),
+        ("sum", b"", HERE),
+        ("sealed", b"", b"\3" + bytes(16) + b"\4"),
+        ("back", ballots.request(3), bytes(16)),
+        ("key", b"", b""),
+    ):
+        ballots.check(Letter(kind, bytes(32), bytes(32), "a", 3, body, note))
 
 
 def test_runs_that_wait_take_no_such_letters(build):
@@ -612,8 +561,8 @@ def test_sealed_sums_declare_who_may_be_away():
 # in one process
 
 
-def simulated(mechanism, away):
-    chosen = setting(mechanism, centring=False)
+def simulated(mechanism, away, rounds=4):
+    chosen = setting(mechanism, centring=False, rounds=rounds)
     shards = [load_shard(chosen.schema, chosen.tables[p], p) for p in NAMES]
     return simulate(shards, chosen.topology, chosen.chosen, draws=SeededEntropy(7), away=away)
 

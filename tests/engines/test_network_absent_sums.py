@@ -70,34 +70,59 @@ def test_nodes_of_odd_degree_keep_their_leases_without_a_neighbour(tmp_path, nur
     assert len(models) == 1
 
 
-def test_who_was_left_behind_is_told_and_spends_no_more(tmp_path, nursery):
+def without(network, other, lost):
+    """Sums that a node holds without another."""
+    silo = network.silo(other)
+    ballots = silo.part.rules(bytes(32), bytes(32), {}).ballots
+    found = set()
+    for (author, kind, n), body in network.letters(other).items():
+        own = author == other and kind == "held" and n < ballots.entries
+        if own and lost not in ballots.unpacked(body):
+            found.add(n)
+    return found
+
+
+@pytest.mark.parametrize("privacy", [SUM, {**SEALED, "spares": 2}], ids=["open", "sealed"])
+def test_one_that_was_left_out_is_taken_in_again(tmp_path, nursery, privacy):
+    """All five end with one model; the one that was away spent nothing for what it missed."""
+    network = going_on(tmp_path / "home", nursery, privacy)
+    rounds = network.silo(network.names[0]).plan.rounds
+    children = network.start_all("--delay", "noted:1.0", pinned=None)
+    lost, other = network.names[1], network.names[3]
+    network.in_round(lost, 2)
+    children[lost].kill()
+    children[lost].wait()
+    before = network.spends(lost)
+    until(lambda: without(network, other, lost), "a sum without it")
+    children[lost] = network.start(lost, "--delay", "noted:0.02", pinned=None)
+    network.finish(children)
+    models = {name: json.loads(network.model(name)) for name in network.names}
+    assert len({json.dumps(model["coef"]) for model in models.values()}) == 1
+    assert not any(model.get("members") for model in models.values())
+    missed, spent = without(network, other, lost), network.spends(lost)
+    assert missed
+    assert not ({*spent} - {*before}) & missed
+    assert rounds in spent
+    for name in network.names:
+        assert not network.letters(name).keys() & {(lost, "sum", n) for n in missed - {*before}}
+        assert dynadp("ledger", "verify", network.ledger(name)).exit_code == 0
+        extra = [n for n in network.spends(name) if n > rounds]
+        assert extra == ([rounds + 1] if "spares" in privacy and name != lost else [])
+
+
+def test_who_comes_back_when_the_others_are_done_takes_their_model_home(tmp_path, nursery):
     network = going_on(tmp_path / "home", nursery, SUM)
     children = network.start_all("--delay", "noted:0.1", pinned=None)
-    lost = network.names[1]
+    lost, other = network.names[1], network.names[0]
     network.in_round(lost, 2)
     children[lost].kill()
     children[lost].wait()
     spent = network.spends(lost)
-    other = network.names[0]
-    until(
-        lambda: any(kind == "without" for _, kind, _ in network.letters(other)),
-        "a proposal to go on",
-    )
-    until(
-        lambda: (
-            max((n for a, kind, n in network.letters(other) if kind == "held"), default=0)
-            and any(
-                kind == "held" and n > max(spent) + 1
-                for a, kind, n in network.letters(other)
-                if a == other and n <= network.silo(other).plan.rounds
-            )
-        ),
-        "a sum without it",
-    )
+    until(lambda: (network.folder(other) / "model.json").exists(), "a model without it")
     again = network.start(lost, pinned=None)
-    assert again.wait() == 7, network.said(lost)
-    assert "agreed to go on without" in network.said(lost)
+    assert again.wait() == 0, network.said(lost)
     assert network.spends(lost) == spent
-    for name, child in children.items():
-        if name != lost:
-            assert child.wait() == 0, network.said(name)
+    model, theirs = (json.loads(network.model(name)) for name in (lost, other))
+    assert lost not in model["members"]
+    assert model["coef"] == theirs["coef"]
+    network.finish({name: child for name, child in children.items() if name != lost})

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from dynadp._files import digest
 from dynadp.data.datasets.synthetic import census_schema
 from dynadp.engines.letters import Letter, run_id
+from dynadp.engines.zenoh.wire import SPOKEN
 from dynadp.privacy.ledger.anchor import anchor_file
 from dynadp.problem.storage import stack_rows
 from dynadp.runs import identities as pki
@@ -460,6 +461,7 @@ class Liar:
             answers = "0" * 32 if self.stale else asks
             body = {
                 "config": self.silo.config,
+                "wire": SPOKEN,
                 "last": self.last(data),
                 "asks": "anything",
                 "answers": answers,

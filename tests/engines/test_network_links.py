@@ -21,6 +21,7 @@ from dynadp._files import digest
 from dynadp.engines.letters import Letter, run_id
 from dynadp.engines.zenoh.config import Site
 from dynadp.engines.zenoh.envelopes import Envelopes
+from dynadp.engines.zenoh.wire import SPOKEN
 from dynadp.runs import authorities, identities
 from support.networks import (
     DYNADP,
@@ -74,7 +75,7 @@ def asked(here, key, payload=None):
 def hello(network, name):
     silo = network.silo(name)
     body = json.dumps(
-        {"config": silo.config, "last": None, "asks": "anything", "answers": None}
+        {"config": silo.config, "wire": SPOKEN, "last": None, "asks": "anything", "answers": None}
     ).encode()
     return Letter(
         "hello", run_id("trial"), bytes.fromhex(digest(silo.config)), name, 0, body

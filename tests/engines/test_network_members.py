@@ -7,12 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dynadp.errors import ConfigError
+from dynadp.privacy.ledger.anchor import anchor_file
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.model import load_model
 from dynadp.runs.silo import SiloRun
 from support.networks import DYNADP, LONG, ONE_THREAD, Network, ports, until
 
@@ -35,7 +38,7 @@ def restart(network, name, child, *options):
 
 
 def ask_again(network, name, *options):
-    """Another certificate of a node, in a folder of its own; its process is not touched."""
+    """Another certificate of a node, in a folder of its own, which is returned."""
     folder = f"identities/{name}-next"
     pki(network, "request", name, "--again", f"identities/{name}", "--out", folder, *options)
     pki(
@@ -47,7 +50,7 @@ def ask_again(network, name, *options):
         "--renewal",
         "--yes",
     )
-    network.change(name, identity=folder)
+    return folder
 
 
 def run_again(network, name, **nodes):
@@ -100,9 +103,10 @@ def test_a_node_changes_its_host(calm, name):
     same, for endpoints are no part of what is agreed on.
     """
     network = calm
+    folder = ask_again(network, name, "--host", "127.0.0.2")
     children = network.start_all(*SLOW)
     network.in_round(name, 2)
-    ask_again(network, name, "--host", "127.0.0.2")
+    network.change(name, identity=folder)
     section = next(one for one in network.run["nodes"] if one["name"] == name)
     section["endpoint"] = after = f"127.0.0.2:{ports(1)[0]}"
     network.write_run()
@@ -131,10 +135,11 @@ def test_a_certificate_for_another_host_than_the_endpoint_is_found_at_home(netwo
 def test_a_node_gets_a_new_key_for_links(calm):
     """While a run is under way; the others do nothing."""
     network = calm
+    folder = ask_again(network, "south", "--new-key")
     children = network.start_all(*SLOW)
-    network.in_round("south", 3)
+    network.in_round("south", 2)
     before = network.silo("south").identity
-    ask_again(network, "south", "--new-key")
+    network.change("south", identity=folder)
     children["south"] = restart(network, "south", children["south"])
     network.finish(children)
     after = network.silo("south").identity
@@ -199,6 +204,71 @@ def test_others_go_on_when_a_member_is_revoked(tmp_path, one_nursery):
     network.run.pop("topology", None)
     network.write_run()
     network.go()
+
+
+def test_sums_go_on_when_a_member_is_revoked(tmp_path, one_nursery):
+    """Those who remain agree on who is left out, as they do of one that is away."""
+    privacy = {"mechanism": "sum", "epsilon": 4.0, "delta": 1e-5}
+    network = Network.make(tmp_path / "home", one_nursery, nodes=4, privacy=privacy, cap=1000)
+    network.run["network"] = {"on_absence": "go on", "patience": 60}
+    network.write_run()
+    gone, *rest = network.names
+    children = network.start_all("--delay", "noted:0.5", pinned=None)
+    network.in_round(gone, 2)
+    out(network, gone, *rest)
+    network.finish({name: children[name] for name in rest})
+    assert len({network.vector(name).tobytes() for name in rest}) == 1
+    assert load_model(network.folder(rest[0])).members == tuple(rest)
+    children[gone].kill(signal.SIGTERM)
+
+
+@contextmanager
+def relay(network, address):
+    """A relay's process."""
+    with (network.out / "relay.out").open("a") as file:
+        command = [DYNADP, "relay", str(network.out / "relay"), "--listen", address]
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        assert process.wait(LONG) == 0
+
+
+def behind_a_relay(home, nursery, **given):
+    address = f"127.0.0.1:{ports(1)[0]}"
+    network = Network.make(home, nursery, relay=address, **given)
+    pki(network, "node", "authority", "relay", "--host", "127.0.0.1", "--out", "relay")
+    return network, address
+
+
+def test_behind_a_relay_a_member_is_revoked(tmp_path, one_nursery):
+    """Members refuse it by its signatures, whatever the relay knows; and write it no envelopes."""
+    network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=4, rounds=40, cap=1000)
+    network.run["network"] |= {"on_absence": "go on", "patience": 60}
+    network.write_run()
+    gone, *rest = network.names
+    with relay(network, address):
+        children = network.start_all("--delay", "noted:0.2")
+        network.in_round(gone, 3)
+        out(network, gone, *rest)
+        network.finish({name: children[name] for name in rest})
+        refused = [why for name in rest for why in network.status(name)["rejected"]]
+        assert any(f"{gone} is on the authority's list" in why for why in refused)
+        assert len({network.vector(name).tobytes() for name in rest}) == 1
+        children[gone].kill(signal.SIGTERM)
+        children[gone].wait()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_relay_with_the_list_carries_nothing_of_who_is_out(tmp_path, one_nursery, listed):
+    network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=2, patience=10)
+    pki(network, "revoke", "authority", "south")  # the nodes do not have the list
+    if listed:
+        shutil.copy(network.out / "authority" / "revoked.pem", network.out / "relay")
+    with relay(network, address):
+        codes = {name: child.wait() for name, child in network.start_all().items()}
+    assert set(codes.values()) == ({4} if listed else {0})
 
 
 def test_a_run_that_waits_for_all_ends_with_a_sentence(network):
@@ -352,6 +422,16 @@ def first(tmp_path_factory):
     return start
 
 
+def old_ledger(network, name, first, out):
+    """Give a node a ledger of 0.1.0, which knew no anchors; returns the file that it writes to."""
+    path = network.ledger(name)
+    anchor_file(path).unlink()
+    path.unlink()
+    cap = "--node", name, "--epsilon", 100, "--delta", 1e-5
+    assert first("ledger", "cap", path, *cap, out=out).wait(60) == 0
+    return out
+
+
 UPGRADE = "version 2 of the wire: whoever has none has to upgrade dynadp to a release that speaks"
 
 
@@ -361,12 +441,9 @@ def test_a_member_that_was_not_upgraded_is_refused_and_refuses(
     tmp_path, one_nursery, first, nodes, order
 ):
     """Both ends say who has to upgrade; neither reserves or draws anything."""
-    network = Network.make(tmp_path / "home", one_nursery, nodes=nodes, patience=10)
+    network = Network.make(tmp_path / "home", one_nursery, nodes=nodes, patience=40)
     old, *others = network.names
-    network.ledger(old).unlink()
-    out = tmp_path / "old.out"
-    cap = "--epsilon", 100, "--delta", 1e-5
-    assert first("ledger", "cap", network.ledger(old), "--node", old, *cap, out=out).wait(60) == 0
+    out = old_ledger(network, old, first, tmp_path / "old.out")
     near = [name for name in others if old in network.silo(name).part.neighbours]
     if order == "the old one first":
         process = first("node", network.file(old), out=out)
@@ -379,11 +456,12 @@ def test_a_member_that_was_not_upgraded_is_refused_and_refuses(
     assert process.wait(LONG) == 2, out.read_text()
     assert UPGRADE in out.read_text()
     refusal = f"speaks version 2 of the wire, {old} version 1: {old} has to upgrade dynadp"
+    assert {children[name].wait() for name in near} <= {2, 4}
+    # it ends with the first refusal: others may not have heard of it
+    assert any(refusal in network.said(name) for name in near)
     for name in near:
-        # 2 where the old one answered a question; else it waits for it, and says why
-        assert children[name].wait() in (2, 4)
-        assert refusal in network.said(name)
-        if children[name].code == 4:
+        # one that it did not answer waits for it, and says why
+        if children[name].code == 4 and refusal in network.said(name):
             assert any(refusal in why for why in network.status(name)["rejected"])
     for name in network.names:
         with Ledger.open(network.ledger(name), read_only=True) as ledger:
@@ -394,10 +472,7 @@ def test_a_member_that_is_upgraded_goes_on_with_its_old_files(tmp_path, one_nurs
     """The refused node takes part in the same run once it runs this version, with its ledger."""
     network = Network.make(tmp_path / "home", one_nursery, nodes=2)
     old, new = network.names
-    network.ledger(old).unlink()
-    out = tmp_path / "old.out"
-    cap = "--epsilon", 100, "--delta", 1e-5
-    assert first("ledger", "cap", network.ledger(old), "--node", old, *cap, out=out).wait(60) == 0
+    out = old_ledger(network, old, first, tmp_path / "old.out")
     child, process = network.start(new), first("node", network.file(old), out=out)
     assert process.wait(LONG) == 2, out.read_text()
     until(lambda: "has to upgrade dynadp" in network.log(new), "the refusal")
@@ -410,23 +485,12 @@ def test_a_member_that_is_upgraded_goes_on_with_its_old_files(tmp_path, one_nurs
 
 def test_behind_a_relay_it_is_refused_and_refuses(tmp_path, one_nursery, first):
     """It sends no envelopes, is named for it, and gets the notice without one."""
-    address = f"127.0.0.1:{ports(1)[0]}"
-    network = Network.make(tmp_path / "home", one_nursery, nodes=2, patience=10, relay=address)
+    network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=2, patience=10)
     old, new = network.names
-    network.ledger(old).unlink()
-    out = tmp_path / "old.out"
-    cap = "--epsilon", 100, "--delta", 1e-5
-    assert first("ledger", "cap", network.ledger(old), "--node", old, *cap, out=out).wait(60) == 0
-    pki(network, "node", "authority", "relay", "--host", "127.0.0.1", "--out", "relay")
-    relay = [DYNADP, "relay", str(network.out / "relay"), "--listen", address]
-    with (tmp_path / "relay.out").open("w") as file:
-        carrier = subprocess.Popen(relay, stdout=file, stderr=file)
-    try:
+    out = old_ledger(network, old, first, tmp_path / "old.out")
+    with relay(network, address):
         child, process = network.start(new), first("node", network.file(old), out=out)
         assert process.wait(LONG) == 2, out.read_text()
         assert UPGRADE in out.read_text()
         assert child.wait() == 4
         assert f"{old} has to upgrade dynadp" in network.said(new)
-    finally:
-        carrier.terminate()
-        assert carrier.wait(LONG) == 0

@@ -82,6 +82,9 @@ def exact(**more):
 @parametrize_with_checks([exact(), private(epsilon=20.0), private(epsilon=20.0, mechanism="dual")])
 def test_scikit_learns_own_checks(estimator, check, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else one of them skips itself
+    if "class_weight" in str(check) and estimator.mechanism is not None:
+        # 50 rows of which those of one label weigh nothing: noise is asked not to hide the others
+        estimator.set_params(epsilon=400.0)
     check(estimator)
 
 
@@ -133,7 +136,7 @@ def test_a_total_is_enough(mechanism):
     assert 0.99 * 4 < said["epsilon"] <= 4
     assert said["epsilon"] == pytest.approx(model.plan_.total.epsilon)
     assert (said["mechanism"], said["rounds"], said["problems"]) == (mechanism, model.n_iter_, 1)
-    assert said["alpha"] == pytest.approx(model.plan_.alpha)
+    assert said["alpha"] == pytest.approx(max(model.plan_.alpha, *model.plan_.centrings))
     assert said["classes"] == said["bounds"] == "declared"
     assert said["statement"].startswith("SIMULATION")
     assert "in 100 would guess right" in said["statement"]
@@ -203,7 +206,8 @@ def test_all_problems_are_within_the_one_total(mechanism):
     assert 0.99 * 8 < model.privacy_["epsilon"] <= 8
     assert (model.n_iter_, model.plan_.rounds, model.privacy_["problems"]) == (10, 30, 3)
     assert worst_node(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
-    assert model.privacy_["alpha"] == pytest.approx(model.plan_.alpha)
+    costliest = max(model.plan_.alpha, *model.plan_.centrings)
+    assert model.privacy_["alpha"] == pytest.approx(costliest)
     assert "All 3 problems" in model.privacy_["statement"]
     assert model.score(X3, Y3) > 0.75
 
@@ -391,7 +395,8 @@ def test_only_log_odds_become_probabilities(model, has):
     assert hasattr(model, "predict_proba") == has
     model.fit(X2, Y2)
     if has:
-        scores = model.decision_function(X2)
+        scores = model._counted_scores(X2)  # of bounded rows, as they were fitted
+        assert (scores > 0).tolist() == (model.decision_function(X2) > 0).tolist()
         assert_allclose(
             model.predict_proba(X2), np.column_stack([1 - expit(scores), expit(scores)]), atol=1e-12
         )
@@ -433,7 +438,8 @@ def test_labels_and_parts_say_where_rows_are():
         private(topology="path").fit(X2, Y2, nodes=where).topology_.nodes, ["a", "b", "c"]
     )
     sparse = private(topology=graph).fit([(csr_matrix(X), y) for X, y in parts])
-    assert_allclose(sparse.coef_, named.coef_)
+    dense = private(topology=graph, centre=None).fit(parts)
+    assert_allclose(sparse.coef_, dense.coef_)
 
 
 def test_shards_are_taken_as_they_are():
@@ -482,7 +488,10 @@ def test_rows_at_no_known_node_are_refused(X, more, topology, message):
 
 
 def test_sparse_rows_give_the_same_model():
-    dense, sparse = (private().fit(X, Y2) for X in (X2, csr_matrix(X2)))
+    """Those that are not centred: a centre would make sparse rows dense."""
+    dense, sparse = (private(centre=None).fit(X, Y2) for X in (X2, csr_matrix(X2)))
+    assert_array_equal(private().fit(csr_matrix(X2), Y2).coef_, sparse.coef_)
+    assert private().fit(csr_matrix(X2), Y2).privacy_["centre"] == "none"
     assert_allclose(sparse.coef_, dense.coef_)
     assert_allclose(dense.decision_function(csr_matrix(X2)), dense.decision_function(X2))
 
@@ -508,7 +517,8 @@ def test_with_a_schema_a_fit_is_what_train_does(data, tmp_path):
     found, schema = data
     ring = Topology.family("ring", 3)
     tables = found.tables(ring.nodes)
-    trained = train(schema, tables, ring, epsilon=2.0, delta=1e-5, draws=SeededEntropy(3))
+    given = {"epsilon": 2.0, "delta": 1e-5, "calibration": True}
+    trained = train(schema, tables, ring, **given, draws=SeededEntropy(3))
     X, test = _raw(found)
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, random_state=3)
     model.fit(X, found.train["income"], nodes=found.node)
@@ -590,7 +600,7 @@ def test_every_fit_of_a_search_is_charged_until_the_cap_refuses(folder):
     for node in "012":
         runs, events = charged(folder, node)
         assert len(runs) == 4
-        assert all(rounds == list(range(1, 21)) for rounds in runs.values())
+        assert all(rounds == list(range(21)) for rounds in runs.values())  # 0: the centre
     with pytest.raises(BudgetRefused, match="do not fit under the cap"):
         search.set_params(estimator__epsilon=4.0).fit(X2, Y2)
     assert charged(folder, "2") == (runs, events)  # the refused fit entered nothing
@@ -622,16 +632,75 @@ def test_several_classes_are_one_run_in_the_ledger(folder, how):
     assert model.privacy_["protected"]
     for p in "012":
         runs, events = charged(folder, p)
-        assert list(runs.values()) == [list(range(1, 16))]
-        assert [e.round for e in events] == list(range(1, 16))
+        rounds = 5 * model.privacy_["problems"]
+        assert rounds == (5 if how["epsilon"] else 15)  # sums have one model of all classes
+        first = 0 if how["epsilon"] else 1  # rows are centred where there is a total
+        assert list(runs.values()) == [list(range(first, rounds + 1))]
+        assert [e.round for e in events] == list(range(first, rounds + 1))
         assert worst_node(events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
+
+
+def test_probabilities_thresholds_and_weights_of_a_fit(tmp_path):
+    """By default where rows are many; the model file keeps them."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(8000) < 0.15, "yes", "no")
+    X = rng.normal(size=(8000, 2)) + 1.2 * (y == "yes")[:, None]
+    how = {"epsilon": 3.0, "delta": 1e-5, "data_norm": 4.0, "classes": ["no", "yes"]}
+    how |= {"nodes": 3, "random_state": 0, "positives": 0.15}
+    model = NetworkClassifier(**how, threshold="balanced")
+    assert not hasattr(model, "predict_proba")  # whether rows are many is not known yet
+    model.fit(X, y)
+    assert model.privacy_["epsilon"] <= 3
+    assert model.histogram_ is not None
+    p = model.predict_proba(X)[:, 1]
+    assert p.mean() == pytest.approx(0.15, abs=0.02)
+    assert np.mean(y[(p > 0.4) & (p < 0.6)] == "yes") == pytest.approx(0.5, abs=0.1)
+    recall, precision = (
+        np.mean(model.predict(X[y == "yes"]) == "yes"),
+        np.mean(y[model.predict(X) == "yes"] == "yes"),
+    )
+    assert recall > 0.75 > precision
+    costly = NetworkClassifier(**how, cost=(10, 1)).fit(X, y)
+    assert costly.threshold_ > model.threshold_
+    assert np.mean(y[costly.predict(X) == "yes"] == "yes") > 0.7
+    model.save(tmp_path / "m.json")
+    again = NetworkClassifier.load(tmp_path / "m.json")
+    assert again.predict(X).tolist() == model.predict(X).tolist()
+    assert_allclose(again.predict_proba(X), model.predict_proba(X))
+    without = NetworkClassifier(**how, calibration=False).fit(X, y)
+    assert without.histogram_ is None
+    assert not hasattr(without, "predict_proba")
+    heavy = NetworkClassifier(**how, class_weight="balanced").fit(X, y)
+    assert np.mean(heavy.predict(X) == "yes") > np.mean(without.predict(X) == "yes") + 0.1
+    few = NetworkClassifier(**how, calibration=True).fit(X[:200], y[:200])
+    with pytest.raises(AttributeError, match="noise drowns"):
+        few.predict_proba(X)
+    with pytest.warns(UserWarning, match="is left at 0"):
+        few.set_params(threshold="balanced").fit(X[:200], y[:200])
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"calibration": True, "mechanism": "primal"}, "it is a release of sums"),
+        ({"threshold": 1.0, "cost": (1, 2)}, "not both"),
+        ({"threshold": "best"}, "a score or 'balanced'"),
+        ({"cost": 3.0}, "two numbers above 0"),
+        ({"cost": (0.0, 1.0)}, "false_positive"),
+        ({"class_weight": "balanced"}, "counting them would be a release"),
+        ({"class_weight": {0: 1}}, "a number for each of the label values"),
+    ],
+)
+def test_probabilities_that_contradict_themselves_are_refused(how, words):
+    with pytest.raises(DeclarationError, match=words):
+        private(**how).fit(X2, Y2)
 
 
 def test_a_private_centre_is_charged_too(data, folder):
     found, schema = data
     model = NetworkClassifier(epsilon=2.0, delta=1e-5, schema=schema, ledger=folder)
     model.fit(_raw(found)[0], found.train["income"], nodes=found.node)
-    assert next(iter(charged(folder)[0].values())) == list(range(21))
+    assert next(iter(charged(folder)[0].values())) == list(range(22))  # and a histogram
     assert model.schema_.centre is not None
 
 
@@ -878,8 +947,13 @@ def test_every_kind_of_input_gives_the_same_model(mechanism):
     model = NetworkClassifier(
         mechanism=mechanism, data_norm=2.0, nodes=3, classes=["no", "yes"], **private
     )
+    frames = (pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns))
+    centred = model.fit(X, y).coef_
+    for given in frames:
+        assert clone(model).fit(given, y).coef_.tobytes() == centred.tobytes()
+    model.set_params(centre=None)
     expected = model.fit(X, y).coef_
-    for given in (csr_array(X), pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns)):
+    for given in (csr_array(X), *frames):
         found = clone(model).fit(given, y).coef_
         if mechanism is None:  # sparse products add up in another order
             assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
@@ -1000,7 +1074,7 @@ def test_sealed_sums_are_charged_and_leave_no_key(tmp_path):
 
 @pytest.mark.parametrize("given", [{"epsilon": 4.0}, {"mu": 0.1, "rounds": 4}])
 def test_several_classes_by_sealed_sums(given, tmp_path):
-    """Each problem has keys of its own; entries do not collide, spare attempts among them."""
+    """One release a round holds all classes."""
     for p in range(5):
         with Ledger.create(tmp_path / f"{p}.sqlite", str(p), who="me", at=AT) as ledger:
             ledger.set_cap(Cap.of(50.0, 1e-5), who="me", at=AT)
@@ -1014,10 +1088,12 @@ def test_several_classes_by_sealed_sums(given, tmp_path):
         ledger=tmp_path,
         topology=Topology.family("ring", 5).named([str(p) for p in range(5)]),
     ).fit(X3, Y3)
-    assert model.privacy_["problems"] == 3
+    assert model.privacy_["problems"] == 1
+    assert model.coef_.shape == (3, 2)
     with Ledger.open(tmp_path / "0.sqlite", read_only=True) as ledger:
         spent = ledger.spent()
-        assert len(spent) == 3 * model.n_iter_ == len({event.round for event in spent})
+        rounds = model.n_iter_ + (given.get("epsilon") is not None)  # the centre first
+        assert len(spent) == rounds == len({event.round for event in spent})
         assert worst_node(spent, 1e-5).epsilon <= model.privacy_["epsilon"]
 
 
@@ -1035,19 +1111,37 @@ def test_who_is_honest_must_be_declared(given, words):
         private(**{"epsilon": 1.0, **given}).fit(X2, Y2)
 
 
-def test_several_classes_by_sums_share_the_total():
+def test_several_classes_by_sums_are_one_model(tmp_path):
     model = NetworkClassifier(
         epsilon=8.0, delta=1e-5, data_norm=5.0, classes=["north", "south", "west"], random_state=0
     ).fit(X3, Y3)
     assert model.plan_.algorithm == "sum"
-    assert model.plan_.rounds == 3 * model.n_iter_
+    assert model.plan_.rounds == model.n_iter_
+    assert "problems" not in model.privacy_["statement"]
     assert worst_node(model.plan_.events, 1e-5).epsilon == pytest.approx(model.privacy_["epsilon"])
     assert model.score(X3, Y3) > 0.75
+    p, scores = model.predict_proba(X3), model.decision_function(X3)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    np.testing.assert_allclose(np.log(p[:, 0] / p[:, 1]), scores[:, 0] - scores[:, 1], atol=1e-9)
+    model.save(tmp_path / "model.json")
+    again = NetworkClassifier.load(tmp_path / "model.json")
+    np.testing.assert_array_equal(again.predict_proba(X3), p)
+    moment = NetworkClassifier(
+        epsilon=8.0,
+        delta=1e-5,
+        data_norm=5.0,
+        classes=["north", "south", "west"],
+        mechanism=Sum(second_moment=True),
+        random_state=0,
+    ).fit(X3, Y3)
+    assert moment.score(X3, Y3) > 0.75
     with pytest.raises(DeclarationError, match="leave second_moment out"):
-        NetworkClassifier(
+        plan(
+            [100] * 3,
+            Topology.family("ring", 3),
+            5,
             epsilon=8.0,
             delta=1e-5,
-            data_norm=5.0,
-            classes=["north", "south", "west"],
             mechanism=Sum(second_moment=True),
-        ).fit(X3, Y3)
+            problems=3,
+        )

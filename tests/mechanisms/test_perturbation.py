@@ -408,6 +408,7 @@ def test_calibration_never_sees_rows():
         "loss",
         "rounds",
         "start",
+        "vectors",
     }
 
 

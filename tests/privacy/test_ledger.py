@@ -32,6 +32,7 @@ from dynadp.privacy.ledger.entries import Entry
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.store import APPLICATION, SCHEMA
 from support.ledger_worker import ACTIONS, STAMP, message, plan
+from support.readers import another_reader
 
 WORKER = str(Path(__file__).parents[1] / "support" / "ledger_worker.py")
 CUT = "the ledger does not contain the anchored head: it was cut, rolled back or replaced"
@@ -741,6 +742,43 @@ def test_a_lock_that_is_never_released(path, ledger):
             with pytest.raises(LedgerError, match="another process kept it locked"):
                 action()
     spend(ledger, 0)
+
+
+def test_a_reader_that_stays_is_waited_for_without_end(path, ledger):
+    waited = []
+    with another_reader(path) as let_go:
+        with pytest.raises(LedgerError, match="another process kept it locked for too long"):
+            spend(ledger, 0)  # one that waits for a while
+
+        def locked(seconds):
+            waited.append(seconds)
+            if len(waited) == 2:
+                let_go()
+
+        ledger.wait_without_end(locked)
+        spend(ledger, 0)
+    assert waited[0] > 0
+    assert waited[-1] == 0
+    assert ledger.rounds("a") == [0]
+    assert not ledger.verify()
+
+
+class StoppedWaiting(Exception):
+    pass
+
+
+def test_whoever_waits_for_a_ledger_can_stop_and_enters_nothing(path, ledger):
+    def locked(seconds):
+        raise StoppedWaiting
+
+    with another_reader(path):
+        ledger.wait_without_end(locked)
+        with pytest.raises(StoppedWaiting):
+            spend(ledger, 0)
+    assert ledger.rounds("a") == []
+    ledger.wait_without_end(lambda seconds: None)
+    spend(ledger, 0)
+    assert not ledger.verify()
 
 
 def test_closed_and_foreign_objects(path, ledger):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import traceback
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,7 +23,16 @@ from hypothesis import strategies as st
 from dynadp.consensus.acceleration import Acceleration
 from dynadp.consensus.topology import Topology
 from dynadp.data import encoding
-from dynadp.data.columns import Categorical, Numeric
+from dynadp.data.columns import (
+    Bins,
+    Categorical,
+    Cross,
+    Date,
+    Fourier,
+    Hashed,
+    Numeric,
+    Vector,
+)
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.encoding import Blocks
 from dynadp.data.loading import load_shard
@@ -98,6 +108,15 @@ def raw(rows=500, seed=0):
             ),
             "y": pa.array(rng.choice(["no", "yes"], rows)),
             "y01": pa.array(rng.integers(0, 2, rows)),
+            "day": pa.array(
+                holes([18_000 + int(n) for n in rng.integers(0, 900, rows)]), pa.date32()
+            ),
+            "at": pa.array(1_600_000_000 + rng.integers(0, 10**8, rows), pa.timestamp("s")),
+            "said": pa.array(
+                [f"{n % 28 + 1}.{n % 12 + 1}.2024" for n in rng.integers(0, 99, rows)]
+            ),
+            "town": pa.array(holes([f"t{n}" for n in rng.integers(0, 200, rows)])),
+            "balance": pa.array(rng.normal(0, 1e4, rows)),
         }
     )
 
@@ -145,6 +164,63 @@ def schema(**more):
     return Schema(**told)
 
 
+def kinds(**more):
+    """Every kind of column that reads days, hashes, or several columns."""
+    columns = (
+        Date(name="day", first=date(2019, 1, 1), last=date(2021, 1, 1), missing="drop"),
+        Date(
+            name="at", first="2020-01-01", last="2024-01-01", encode=("month", "linear"), weight=2
+        ),
+        Date(
+            name="said",
+            first="2024-01-01",
+            last="2024-12-31",
+            encode=("weekday", "linear"),
+            format="%d.%m.%Y",
+            signed=False,
+        ),
+        Hashed(name="town", buckets=11, salt="s", missing="other"),
+        Numeric(name="balance", low=-5e4, high=1e5, transform="signed_log", encode=("square",)),
+        Categorical(name="grade", values=("a", "b", "c", "d"), other="column"),
+        Bins(name="line", edges=(1, 4), weight=0.5),
+        Cross(
+            name="word in hats",
+            parts=(
+                {
+                    "kind": "categorical",
+                    "name": "word",
+                    "values": ["red", "blue"],
+                    "missing": "other",
+                },
+                {"kind": "bins", "name": "hats", "edges": [10, 50], "missing": "other"},
+            ),
+        ),
+        {"kind": "cross", "name": "town of grade", "parts": ["town", "grade"], "weight": 0.5},
+        {
+            "kind": "cross",
+            "name": "written code",
+            "parts": [
+                {"kind": "bins", "name": "written", "edges": [4], "missing": 5},
+                {"kind": "categorical", "name": "code", "values": [0, 1, 2], "missing": "drop"},
+            ],
+        },
+        Vector(name="ready", columns=("single", "exact"), norm=9.0, weight=1.5),
+        Fourier(
+            name="waves",
+            parts=(
+                Numeric(name="line", low=0, high=6),
+                Numeric(name="tail", low=1, high=1e5, transform="log1p", missing=7.0),
+                Numeric(name="written", low=0, high=9, missing=3),
+            ),
+            pairs=3,
+            width=0.7,
+            seed="s",
+        ),
+    )
+    return schema(columns=columns, **more)
+
+
+WIDE = kinds().feature_count
 BARE = len(schema(intercept=0).features)
 CENTRE = tuple(np.random.default_rng(9).normal(scale=0.2, size=BARE).tolist())
 SCHEMAS = {
@@ -155,6 +231,8 @@ SCHEMAS = {
     "centred": schema(centre=CENTRE, scaling="unit"),
     "centred, clipped": schema(centre=CENTRE),
     "centred, no intercept": schema(centre=CENTRE, intercept=0, scaling="none", norm=30.0),
+    "kinds": kinds(),
+    "kinds, centred": kinds(centre=(0.1,) * WIDE, scaling="unit"),
     "label of numbers": schema(label=Label(name="y01", negative=0, positive=1)),
 }
 
@@ -227,7 +305,7 @@ def _sized(init, size):
     st.permutations(["linear", "square"]),
     st.integers(1, 2),
     st.booleans(),
-    st.sampled_from(["none", "log1p"]),
+    st.sampled_from(["none", "log1p", "signed_log"]),
     st.sampled_from([1.0, 0.3]),
 )
 def test_numbers_are_filled_in_to_the_last_bit(cells, encode, count, signed, transform, weight):
@@ -245,8 +323,9 @@ def test_numbers_are_filled_in_to_the_last_bit(cells, encode, count, signed, tra
     np.testing.assert_array_equal(out.T, column.block(v, np.zeros(len(v), dtype=bool))[1])
 
 
-def test_rows_that_are_written_down_are_the_rows(path, monkeypatch):
-    schema = SCHEMAS["centred"]
+@pytest.mark.parametrize("which", ["centred", "kinds, centred"])
+def test_rows_that_are_written_down_are_the_rows(which, path, monkeypatch):
+    schema = SCHEMAS[which]
     coded = written_down(streamed(schema, path))
     monkeypatch.setattr(encoding, "_LARGEST_TABLE", 5)
     there = streamed(schema, path)
@@ -256,15 +335,19 @@ def test_rows_that_are_written_down_are_the_rows(path, monkeypatch):
     assert count(schema, source(path, memory=LEAST)) == there.rows
 
 
-def test_the_careful_way_takes_all_rows(path, monkeypatch):
-    coded = written_down(streamed(schema(), path))
+@pytest.mark.parametrize("which", ["clip", "kinds"])
+def test_the_careful_way_takes_all_rows(which, path, monkeypatch):
+    schema = SCHEMAS[which]
+    coded = written_down(streamed(schema, path))
+    fast = feature_sums(schema, source(path, memory=LEAST))
     monkeypatch.setattr(Blocks, "_encoded", lambda self, part: None)
-    there = streamed(schema(), path)
+    there = streamed(schema, path)
     np.testing.assert_array_equal(written_down(there), coded)
-    np.testing.assert_allclose(coded, dense(load_shard(schema(), path).signed), rtol=1e-13)
-    rows, sums = feature_sums(schema(), source(path, memory=LEAST))
+    np.testing.assert_allclose(coded, dense(load_shard(schema, path).signed), rtol=1e-13)
+    rows, sums = feature_sums(schema, source(path, memory=LEAST))
     assert rows == there.rows
-    np.testing.assert_allclose(sums, feature_sums(schema(), path)[1], rtol=1e-13)
+    np.testing.assert_array_equal(sums, feature_sums(schema, path)[1])
+    np.testing.assert_array_equal(sums, fast[1])
 
 
 @pytest.mark.parametrize("sparse", [False, True])

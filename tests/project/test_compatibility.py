@@ -22,8 +22,8 @@ from dynadp.cli import main
 from dynadp.data.loading import table
 from dynadp.engines.inbox import AcceptanceRules, Inbox
 from dynadp.engines.letters import run_id, verify
-from dynadp.engines.zenoh.greetings import differences
-from dynadp.errors import BudgetRefused, Rejected
+from dynadp.engines.zenoh.greetings import Greetings, differences
+from dynadp.errors import BudgetRefused, ConfigError, Rejected
 from dynadp.mechanisms.dual import Dual
 from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Cap
@@ -679,5 +679,80 @@ def test_post_office_knows_its_letters(old):
         assert post.letter("done", 20) == post.get(
             "north", "done", 20
         )  # signed again, the same bytes
+    finally:
+        post.close()
+
+
+def test_letters_restore_a_ledger_that_was_lost(old):
+    """Every release of the ledger is found in letters of 0.1.0, its own and its neighbours'."""
+    network, new = old / "network", old / "network" / "anew.sqlite"
+    told = dynadp(
+        *("ledger", "recover", new, "--node", "south", "--epsilon", 4, "--delta", 1e-5),
+        *("--identity", network / "identities" / "south", "--from", network / "south"),
+        *("--from", network / "north"),
+    )
+    assert "21 rounds entered that the ledger did not know" in told
+    with (
+        Ledger.open(network / "south.sqlite", read_only=True) as lost,
+        Ledger.open(new, read_only=True) as found,
+    ):
+        (name,) = found.state().runs
+        (before,) = lost.state().runs
+        assert found.rounds(name) == lost.rounds(before) == list(range(21))
+        for n in range(21):
+            assert found.message(name, n) == lost.message(before, n)
+        pairs = list(zip(found.spent(), lost.spent(), strict=True))
+        for entered, once in pairs:  # letters' run.json has nine figures of each alpha
+            assert entered.alpha == pytest.approx(once.alpha, rel=1e-8)
+            assert replace(entered, alpha=once.alpha) == once
+
+
+def test_a_ledger_is_exported_and_verified(old):
+    network = old / "network"
+    dynadp("ledger", "export", network / "west.sqlite", "--identity", network / "identities/west")
+    found = read("verify", network / "west.sqlite.export.json", "--run", network / "run.toml")
+    assert (found["sound"], found["key_known"], found["node"]) == (True, True, "west")
+    assert found["ledger"]["head"] == HEADS["network/west"]
+    assert found["ledger"] == {
+        name: value
+        for name, value in read("ledger", "show", network / "west.sqlite").items()
+        if name != "notes"
+    }
+
+
+def test_a_greeting_is_answered_with_who_has_to_upgrade(old, tmp_path):
+    """Of a node of 0.1.0: this one refuses it, and what it answers differs for the other, which
+    prints the notice first.
+    """
+    identity = Identity.load(
+        old / "network" / "identities" / "south", datetime(2027, 1, 1, tzinfo=UTC)
+    )
+    rules = AcceptanceRules(
+        *("south", frozenset({"north", "west"}), run_id("network"), bytes.fromhex(CONFIG)),
+        *(keys(old), 20, {}),
+    )
+    post = Inbox(tmp_path / "letters.sqlite", rules, identity.key)
+    theirs = verify((old / "network" / "hello.letter").read_bytes(), keys(old))
+    body = json.loads(theirs.body)
+    try:
+        greetings = Greetings(post, body["config"], None)
+        with pytest.raises(
+            ConfigError,
+            match=r"south speaks version 2 of the wire, north version 1: north has to upgrade "
+            r"dynadp to a release that speaks version 2 \(0\.2\.0 or later\)",
+        ):
+            greetings.compare(theirs, body)
+        answer = verify(greetings.write("north", body["asks"], refuses=True), keys(old))
+        shown = json.loads(answer.body)["config"]
+        assert answer.config != theirs.config  # which is all that 0.1.0 looks at
+        (line,) = differences(body["config"], shown)  # as 0.1.0 prints it
+        assert line.startswith("(wire): None here, 'version 2 of the wire: whoever has none has to")
+        notice = json.loads(verify(greetings.notice(body["asks"]), keys(old)).body)
+        assert list(notice["config"]) == ["(wire)"]  # what goes without an envelope
+        asked = verify(greetings.write(None), keys(old))
+        greetings.compare(
+            asked, json.loads(asked.body)
+        )  # of this version, the same is no difference
+        assert greetings.taken == {"south": 2}
     finally:
         post.close()

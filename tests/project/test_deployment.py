@@ -7,34 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dynadp.data.datasets.synthetic import census
 from dynadp.runs.model import load_model
-from support.networks import DYNADP, ports, write_csv
+from support.deployment import write_rows
+from support.networks import DYNADP, ports
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
-SCHEMA = """
-[[columns]]
-kind = "numeric"
-name = "age"
-low = 17
-high = 90
-[[columns]]
-kind = "numeric"
-name = "hours"
-low = 0
-high = 99
-[label]
-name = "income"
-negative = "low"
-positive = "high"
-"""
-
-
-def write_rows(folder):
-    data = census(800, seed=4, nodes=2)
-    for node, rows in data.tables(("north", "south")).items():
-        write_csv(folder / f"{node}.csv", rows)
-    (folder / "schema.toml").write_text(SCHEMA)
 
 
 @pytest.mark.slow

@@ -4,22 +4,38 @@ one, and never with a value.
 The first tier tries a few hundred of each; ``make fuzz`` tries very many.
 """
 
+import contextlib
 import json
 import shutil
+import sqlite3
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dynadp.data.readers import source
-from dynadp.errors import ConfigError, DataError, DeclarationError, LedgerError, RecordError
+from dynadp.data.seals import Seal
+from dynadp.engines.peers import PeerMemory
+from dynadp.errors import (
+    ConfigError,
+    DataError,
+    DeclarationError,
+    LedgerDamaged,
+    LedgerError,
+    RecordError,
+)
 from dynadp.privacy.cap import Cap
-from dynadp.privacy.events import L2Laplace
+from dynadp.privacy.events import L2Laplace, read_events
+from dynadp.privacy.ledger.anchor import Anchor
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.privacy.ledger.store import insert
 from dynadp.runs.folder import load_run, read_rounds
 from dynadp.runs.model import load_model
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file, load_schema
+from dynadp.runs.status import read_status
+from support.typed import dynadp
 
 AT = "2026-03-01T12:00:00+00:00"
 SECRET = "Zebra77Cell"
@@ -134,6 +150,66 @@ def test_bytes_that_are_no_file_of_ours(tmp_path, content):
     with pytest.raises(RecordError):
         load_run(tmp_path)
     refused_without_values(lambda folder: list(read_rounds(folder)), tmp_path, RecordError)
+
+
+def reading_folder(file):
+    return lambda path: file(path.parent)
+
+
+def as_points(path):
+    done = dynadp("design", "--points", path, "--minimum-epsilon", 1)
+    if isinstance(done.exception, SystemExit):
+        raise DeclarationError(done.output)
+    raise done.exception
+
+
+NESTED = {
+    "run.toml": (load_run_file, ConfigError),
+    "run-file.json": (load_run_file, ConfigError),
+    "north.toml": (load_node_file, ConfigError),
+    "north.json": (load_node_file, ConfigError),
+    "schema.toml": (load_schema, ConfigError),
+    "schema.json": (load_schema, ConfigError),
+    "model.json": (load_model, RecordError),
+    "run.json": (reading_folder(load_run), RecordError),
+    "rounds.jsonl": (reading_folder(lambda folder: list(read_rounds(folder))), RecordError),
+    "status.json": (reading_folder(read_status), RecordError),
+    "north.peers.json": (lambda path: PeerMemory(path, {}), RecordError),
+    "events.jsonl": (read_events, DeclarationError),
+    "north.anchor": (lambda path: Anchor(path, path).read(), LedgerDamaged),
+    "north-rows": (lambda path: Seal(path, True).compare(b"", "north"), RecordError),
+    "tradeoff.json": (as_points, DeclarationError),
+}
+
+
+@pytest.mark.parametrize("depth", [100, 900, 100_000])
+@pytest.mark.parametrize("name", NESTED)
+def test_a_deeply_nested_file_gets_a_sentence(tmp_path, name, depth):
+    """Also where it is sound as JSON or TOML, and only what comes after reading would break."""
+    reader, refusal = NESTED[name]
+    start = "a = " if name.endswith(".toml") else '{"format": "x", "a": '
+    file = tmp_path / name
+    end = "" if name.endswith(".toml") else "}"
+    file.write_text(start + "[" * depth + "]" * depth + end + "\n")
+    with pytest.raises(refusal) as refused:
+        reader(file)
+    assert len(str(refused.value)) < 500
+    if name.endswith(".toml"):  # tables in tables, without a bracket
+        file.write_text(".".join(["a"] * depth) + " = 1\n")
+        with pytest.raises(refusal, match="nested deeper than 64"):
+            reader(file)
+
+
+def test_a_ledger_with_a_deeply_nested_entry_is_refused(tmp_path, ledger):
+    path = tmp_path / "deep.sqlite"
+    shutil.copy(ledger, path)
+    with Ledger.open(path, anchored=False) as opened:
+        last = list(opened.entries())[-1]
+    deep = replace(last, id=last.id + 1, round=9, previous=last.hash, content="[" * 900 + "]" * 900)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        insert(connection, replace(deep, hash=deep.digest()))
+    with pytest.raises(LedgerError, match="nested deeper than 64"):
+        Ledger.open(path, anchored=False)
 
 
 @MANY

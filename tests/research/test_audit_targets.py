@@ -14,15 +14,14 @@ from dynadp.data.shard import Shard
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.entropy import SeededEntropy
-from dynadp.mechanisms.error_sums import SENSITIVITY, WEIGHTS, error_sums, private_errors
+from dynadp.mechanisms.noisy_errors import SENSITIVITY, WEIGHTS, error_sums, private_errors
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
 from dynadp.privacy.units import Unit
 from dynadp.problem import integer_rows
-from dynadp.problem.losses import Logistic
 from dynadp.problem.residual_losses import Huber
-from dynadp.research.audit import Case, Stream, audit_mechanism, audited_node, target_cases
+from dynadp.research.audit import Case, Stream, audit_mechanism, target_cases
 
 ALPHA, DRAWS = 0.5, 2_000
 MECHANISMS = [Sum(), Sum(True), Sealed(honest=3, spares=0), Primal(), Dual(), Sum(weighed=True)]
@@ -82,7 +81,7 @@ def test_slopes_that_are_not_clipped_are_refuted():
     """Sums whose slopes are residuals themselves: the squared loss."""
     case = target_cases(1, ALPHA)[0]
 
-    def squares(loss, margins, resolution, y=None):
+    def squares(loss, margins, resolution, y=None, weights=None):
         return np.rint((margins * resolution.step - y[:, None]) / 0.3 / resolution.step)
 
     for wrong, refuted in (
@@ -97,7 +96,7 @@ def test_weighing_by_one_sign_is_refuted():
     """Two rows of a person that point apart, with targets at both ends, add up (maths.md 14)."""
     x = np.eye(2)[0]
     rows = np.array([x, -x, 0 * x])
-    given = {"targets": np.array([1.0, -1.0, 0.0]), "other_targets": np.zeros(3)}
+    given = {"answers": np.array([1.0, -1.0, 0.0]), "others": np.zeros(3)}
     case = Case(
         "opposite rows of hers",
         rows,
@@ -145,16 +144,11 @@ def test_rows_that_are_there_or_not(mechanism):
 
 def test_cases_that_make_no_sense_are_refused():
     x = np.eye(2)
-    with pytest.raises(DeclarationError, match="targets do not go together"):
+    with pytest.raises(DeclarationError, match="loss 'huber' needs a target for each row"):
         Case("none", x, x, Huber(), np.zeros(2))
-    with pytest.raises(DeclarationError, match="targets do not go together"):
-        Case("some", x, x, Logistic(), np.zeros(2), targets=np.zeros(2), other_targets=np.zeros(2))
-    ends = {"targets": np.full(2, 2.0), "other_targets": np.zeros(2)}
+    ends = {"answers": np.full(2, 2.0), "others": np.zeros(2)}
     with pytest.raises(DeclarationError, match=r"in \[-1, 1\]"):
         Case("far", x, x, Huber(), np.zeros(2), **ends)
-    node = audited_node(target_cases(1)[0], Sum(), ALPHA)
-    with pytest.raises(DeclarationError, match="rows of neither data set have no targets"):
-        node.release(np.ones((4, 1)), 2, SeededEntropy(0))
 
 
 def test_sums_of_errors_move_no_further_than_declared():

@@ -83,8 +83,8 @@ def too_long():
 
 
 def slopes_not_clipped():
-    def steep(loss, margins, step):
-        return namespace(margins).rint(loss.slope(margins * step) / step)
+    def steep(loss, margins, resolution, y=None, weights=None):
+        return namespace(margins).rint(loss.slope(margins * resolution.step) / resolution.step)
 
     return patch.object(integer_rows, "whole_slopes", steep)
 

@@ -632,6 +632,6 @@ def test_a_misspelt_key_of_a_column_gets_those_of_its_kind(tmp_path):
     first, second = str(caught.value).splitlines()[1:]
     assert first.strip().startswith(
         "columns.0.categorical.mising: there is no such key; did you mean missing? categorical "
-        "knows kind, name, values,"
+        "knows name, weight, kind, values,"
     )
     assert second.strip().endswith("did you mean positive? label knows name, negative, positive")

@@ -217,7 +217,7 @@ def test_files_of_another_format(tmp_path):
     (tmp_path / "x.json").write_text('{"format": "dynadp-model"}')
     told = call("verify", tmp_path / "x.json", code=2)
     assert (
-        "is of format 'dynadp-model'; dynadp verify checks dynadp-certificate, dynadp-ledger-export"
+        "is of format 'dynadp-model'; dynadp verify checks dynadp-approval, dynadp-certificate"
         in told
     )
     assert "cannot read" in call("verify", tmp_path / "none.json", code=2)

@@ -497,7 +497,9 @@ def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     ):
         line = f"init . --node a=b --label y --negative 0 --positive 1 --numeric age:0:9 {flag}"
         assert wrong in dynadp(line).output
-    answers = iter(["a=a.csv b=b.csv", "y", "no", "yes", "age:0:99", "sex=f,m"])
+    for node in "ab":
+        Path(f"{node}.csv").write_text("age,sex,y\n")
+    answers = iter(["a=a.csv b=b.csv", "y", "two", "no", "yes", "0:99", "f,m", "0.5"])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
     monkeypatch.setattr("dynadp.cli.init._terminal", lambda: True)
     assert dynadp("init asked --seed 3").exit_code == 0

@@ -132,13 +132,13 @@ def test_measures_of_a_histogram_hold_in_95_of_100_draws(rows, mu):
     rng = np.random.default_rng(4)
     many = binned(*sample(rng, 1_000_000))
     exact = private_histogram(*many, 50.0, node="a", draws=SeededEntropy(0), unit=Unit())
-    truth = {name: one.value for name, one in histogram_measures(exact).items()}
+    truth = {name: one.value for name, one in histogram_measures(exact).found.items()}
     assert truth["auc"] == pytest.approx(norm.cdf(1 / np.sqrt(2)), abs=0.005)
     held = {name: [] for name in truth}
     for k in range(150):
         made = binned(*sample(rng, rows))
         released = private_histogram(*made, mu, node="a", draws=SeededEntropy(k), unit=Unit())
-        for name, one in histogram_measures(released).items():
+        for name, one in histogram_measures(released).found.items():
             held[name].append(one.low <= truth[name] <= one.high)
     assert len(held["auc"]) > 140
     for name, hits in held.items():
@@ -148,7 +148,7 @@ def test_measures_of_a_histogram_hold_in_95_of_100_draws(rows, mu):
 def test_measures_that_noise_drowns_are_left_out():
     made = binned(*sample(np.random.default_rng(5), 50))
     released = private_histogram(*made, 0.05, node="a", draws=SeededEntropy(0), unit=Unit())
-    assert histogram_measures(released) == {}
+    assert histogram_measures(released).found == {}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_a_private_histogram_is_charged_and_near_the_truth(trained, tmp_path):
         assert (event.kind, event.purpose, event.mu) == ("gaussian", "histogram", 0.5)
         run = next(iter(ledger.state().runs))
         assert json.loads(ledger.message(run, 0))["counts"] == released.counts.tolist()
-    found = histogram_measures(released)
+    found = histogram_measures(released).found
     assert {"auc", "accuracy", "recall", "average_precision"} <= set(found)
     for name, one in found.items():
         assert abs(one.value - truth.found[name].value) < one.high - one.low, name

@@ -227,11 +227,14 @@ def test_lines_of_a_round_come_back(tmp_path):
     folder = RunFolder.create(tmp_path / "run", record(plan=plan))
     apart, change = np.array([[1.5], [2.5]]), np.array([[0.5], [0.25]])
     folder.note(RoundProgress(1, 2, np.ones(1), apart, change))
-    folder.note(RoundProgress(2, 2, np.ones(1), apart[:1], change[:1]), ["a"])
+    last = RoundProgress(2, 2, np.ones(1), apart[:1], change[:1])
+    folder.note(last.with_messages(np.zeros((1, 1, 3))), ["a"])
+    folder.note(last.with_messages(np.zeros((0, 1, 0))), ["b"])  # it had no part in this sum
     assert [RoundLine.from_json(line) for line in read_rounds(tmp_path / "run")] == [
         RoundLine(1, "a", 0.1, 1.5, 0.5),
         RoundLine(1, "b", 0.2, 2.5, 0.25),
         RoundLine(2, "a", 0.2, 1.5, 0.5),
+        RoundLine(2, "b", None, 1.5, 0.5),
     ]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dynadp.engines.letters import KINDS, Letter, run_id
+from dynadp.engines.zenoh.wire import SPOKEN
 from dynadp.runs import identities as pki
 from support.networks import Network, Nursery, session, until
 
@@ -54,7 +55,8 @@ class Hostile:
         self.sent += 1
 
     def greeting(self, **more):
-        body = {"config": self.content, "last": None, "asks": "x", "answers": None, **more}
+        said = {"config": self.content, "wire": SPOKEN, "last": None}
+        body = {**said, "asks": "x", "answers": None, **more}
         return json.dumps(body).encode()
 
     def attacks(self):

@@ -176,13 +176,23 @@ class Node(MemoryNode):
     def on_round(self, progress):
         if self.me in self.setting.senders:
             width = self.setting.chosen.release_plan.width(progress.number)
-            assert progress.messages.shape == (1, 1, width)
+            sent = progress.messages.shape == (1, 1, width)
+            assert sent or (progress.messages.size == 0 and self.absence_of(progress.number))
         assert progress.points.shape == (1, 1, self.setting.schema.dimension)
         self.noted.append(progress)
         self.checkpoint("noted")
 
-    def publish(self, data, kind, n):
+    def on_again(self):
+        self.noted.clear()
+
+    def absence_of(self, n):
+        """Whether the run may have gone on without this node in round n."""
+        return self.setting.absence.goes_on and self.inbox.decision(n) is not None
+
+    def publish(self, data, kind, n, author=None):
         """Nothing leaves that was not entered; a mean is one of what was entered."""
+        if author not in (None, self.me):  # another's, handed on
+            return super().publish(data, kind, n, author)
         self.events.append(("sent", kind, n))
         letter = verify(data, self.inbox.rules.keys)
         assert (letter.author, letter.kind, letter.round) == (self.me, kind, n)
@@ -192,7 +202,7 @@ class Node(MemoryNode):
             assert len(letter.body) == 32
         elif kind in ("join", "welcome"):
             assert not letter.body
-        elif kind in ("without", "held"):
+        elif kind in ("without", "held", "back"):
             assert self.inbox.get(self.me, kind, n) == data
         else:
             rounds = self.setting.chosen.rounds
@@ -204,7 +214,7 @@ class Node(MemoryNode):
             np.testing.assert_allclose(
                 letter.values, np.mean(entered, axis=0), rtol=1e-12, atol=1e-300
             )
-        super().publish(data, kind, n)
+        return super().publish(data, kind, n)
 
     def step(self):
         """Until it wants letters, or is done, or dies."""
@@ -246,7 +256,7 @@ class Witness(SeededEntropy):
 class Network(MemoryNetwork):
     """All nodes, and every letter that was ever sent."""
 
-    def __init__(self, setting, folder, **node):
+    def __init__(self, setting, folder, kind=None, **node):
         self.setting, self.seen, self.forgetful = setting, {}, set()
         super().__init__(
             setting.schema,
@@ -255,7 +265,7 @@ class Network(MemoryNetwork):
             folder,
             SeededEntropy(SEED),
             exchange=setting.exchange,
-            node=functools.partial(Node, **node),
+            node=functools.partial(kind or Node, **node),
             storage=setting.storage,
             absence=setting.absence,
         )

@@ -26,12 +26,13 @@ SECTIONS = {  # of the list of commands, by task: a command, its module and its 
         "calibrate": ("budget", "Find the alpha, or the rounds, that fit a total."),
     },
     "Train in one process": {
-        "check": ("jobs", "Check a run file and its rows; train nothing."),
+        "check": ("jobs", "Check a run file, or a silo's part in it; send nothing."),
         "train": ("jobs", "Train as a run file says."),
     },
     "Train over a network": {
         "pki": ("pki", "Make certificates and keys of a consortium."),
         "launch": ("network", "Try a run file as a network on this machine."),
+        "approve": ("consent", "Approve what a silo would release in a run."),
         "node": ("network", "Run one silo of a network."),
         "relay": ("network", "Carry letters between nodes that cannot meet."),
         "status": ("network", "Show how nodes of a network are."),
@@ -63,6 +64,7 @@ COMMANDS = {name: where for section in SECTIONS.values() for name, where in sect
 _EXTRAS = {  # a library, and the extra that installs it
     "cryptography": "network",
     "onnx": "onnx",
+    "prometheus_client": "network",
     "ray": "ray",
     "sklearn": "sklearn",
     "starlette": "explore",

@@ -19,6 +19,7 @@ from dynadp.cli.options import (
     option,
 )
 from dynadp.cli.output import Answer, prints_answer
+from dynadp.errors import DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.research.audit import Audit
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     help="Of primal perturbation; l2-laplace by default. That of sums is Gaussian.",
 )
 @option("--second-moment", is_flag=True, help="Round 1 of sums releases the second moment.")
+@option(
+    "--histogram",
+    type=COUNT,
+    default=None,
+    help="The last round of sums, of two at least, releases a histogram of so many bins.",
+)
 @option("--targets", is_flag=True, help="Rows with a number to predict, and losses of residuals.")
 @option("--weighed", is_flag=True, help="Weigh the rows of a person in sums, as one row may count.")
 @option("--nodes", type=COUNT, help="Of sealed sums: how many nodes there are; 5 by default.")
@@ -77,6 +84,12 @@ if TYPE_CHECKING:
     help="Columns of the rows; the fewer, the sharper.",
 )
 @option(
+    "--classes",
+    type=click.IntRange(min=2),
+    default=2,
+    help="Of sums: how many classes the label has.",
+)
+@option(
     "--rounds",
     type=ROUNDS,
     default=1,
@@ -110,6 +123,7 @@ def audit(
     mechanism: str,
     noise: str | None,
     second_moment: bool,
+    histogram: int | None,
     weighed: bool,
     nodes: int | None,
     honest: int | None,
@@ -135,6 +149,14 @@ def audit(
         given["second_moment"] = True
     if weighed:
         given["weighed"] = True
+    if histogram is not None:
+        given["histogram"] = histogram
+    least = 2 + second_moment
+    if sums and histogram and numbers["rounds"] < least:
+        raise DeclarationError(
+            f"rounds is {numbers['rounds']}; expected {least} or more: a gradient comes before "
+            "the histogram, which is the last, and a second moment takes a round of its own"
+        )
     if honest is not None:
         given["honest"] = honest
     if spares is not None or mechanism == "sealed":
@@ -161,6 +183,7 @@ def _lines(found: "Audit") -> list[str]:
         what = _sealed(setting)
     if gaussian and not sums:
         what += " with Gaussian noise"
+    many = f" with {setting['classes']} classes" if "classes" in setting else ""
     claims, finds = (
         [f"epsilon = {found.alpha_claimed:.4g} at most{at}"],
         [f"epsilon = {found.epsilon_lower:.4g} at least{at}"],
@@ -176,12 +199,13 @@ def _lines(found: "Audit") -> list[str]:
         sections = "section 12" if sums else "sections 4, 6 and 12"
         if "honest" in setting:
             sections = "sections 12 and 13"
+        sections += " and 19" if many else ""
         exact = (
             f"before noise their vectors differ by {found.largest_shift:.4g} deviations at most, "
             f"where {found.mu_claimed:.4g} is allowed"
         )
     return [
-        f"{what} in dimension {setting['dimension']}, {rounds}: {found.verdict}.",
+        f"{what} in dimension {setting['dimension']}{many}, {rounds}: {found.verdict}.",
         f"Claimed: {', '.join(claims)}.",
         f"Found:   {', '.join(finds)}, with {100 * found.confidence:g}% confidence.",
         f"From {found.draws:,} releases of each of two data sets that differ in "
@@ -206,7 +230,7 @@ def _persons(setting: Mapping[str, Any]) -> str:
     several = "" if alone else "; section 14 for several rows of a person"
     added = setting["adjacency"] == "add-remove"
     if setting.get("targets"):
-        several += "; section 19 for numbers to predict"
+        several += "; section 21 for numbers to predict"
     return f"{several}; section 15 for rows that are added and removed" if added else several
 
 

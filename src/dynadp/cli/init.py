@@ -7,21 +7,9 @@ from typing import Any
 
 import click
 
-from dynadp import runs
+from dynadp import data, runs
 from dynadp.cli.options import FOLDER, SEED, TOTAL_DELTA, Positive, option
-from dynadp.errors import DeclarationError
-
-_QUESTIONS = {
-    "nodes": "Nodes and their files, as NAME=FILE, separated by blanks",
-    "label": "Name of the label column",
-    "negative": "Its negative value",
-    "positive": "Its positive value",
-}
-_COLUMNS = {
-    "numeric": "Numeric columns with public bounds, as NAME:LOW:HIGH, separated by blanks",
-    "categorical": "Categorical columns with their published values, as NAME=A,B,C",
-}
-
+from dynadp.errors import DeclarationError, DynadpError
 
 ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the whole of it
 
@@ -33,13 +21,19 @@ ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the wh
     "nodes",
     multiple=True,
     metavar="NAME=FILE",
-    help="A node and its file of rows; once for each node.",
+    help="A node and its file of rows; once for each node. Or one FILE for all.",
 )
+@option("--node-column", help="Of one file for all: the column that names the node of each row.")
+@option("--node-name", "node_names", multiple=True, help="A name in that column; once for each.")
 @option("--label", help="Name of the label column.")
 @option("--negative", help="Its negative value.")
 @option("--positive", help="Its positive value.")
+@option("--answer", help="Instead of both: several values A,B,C, or LOW:HIGH of a number.")
 @option(
-    "--numeric", multiple=True, metavar="NAME:LOW:HIGH", help="A numeric column with public bounds."
+    "--numeric",
+    multiple=True,
+    metavar="NAME:LOW:HIGH",
+    help="A numeric column with public bounds; or NAME:KIND, such as salary:money:90000.",
 )
 @option(
     "--categorical",
@@ -47,19 +41,26 @@ ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the wh
     metavar="NAME=A,B,C",
     help="A categorical column with its published values.",
 )
-@option("--epsilon", type=Positive(), default=1.0, help="The total.")
+@option("--column", "others", multiple=True, metavar="NAME=KIND", help="Any column: see --kinds.")
+@option("--kinds", is_flag=True, help="Show the kinds of columns that init knows, and stop.")
+@option("--epsilon", type=Positive(), help="The total; 1 where nobody can be asked.")
 @TOTAL_DELTA
 @option("--seed", type=SEED, help="Make it a SIMULATION: it protects nobody, has no ledgers.")
-def init(folder: str, **given: Any) -> None:
-    """Write a commented run file and schema, from flags or by asking."""
+def init(folder: str, kinds: bool, **given: Any) -> None:
+    """Write a commented run file and schema, from flags or by asking. Of files of rows the first
+    line alone is read.
+    """
+    if kinds:
+        click.echo(_kinds())
+        return
     runs.require_new(folder)
-    start = runs.Start(**_parsed(_complete(given)))
+    start = _completed(folder, _parsed(folder, given))
     start.write(folder)
     root = Path(folder)
     schema, run = root / "schema.toml", root / "run.toml"
     click.echo(f"Wrote {schema} and {run}: read them, they say what is public.")
     if start.seed is None:
-        for node, _ in start.nodes:
+        for node, _ in start.nodes.nodes:
             command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
             budget = f"--epsilon {ROOM * start.epsilon:.3g} --delta {start.delta:g}"
             click.echo(f"Next: {shlex.join(command)} {budget}")
@@ -70,58 +71,110 @@ def _terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _complete(given: dict[str, Any]) -> dict[str, Any]:
-    """Ask for what is missing; without a terminal, refuse."""
-    columns = given["numeric"] or given["categorical"]
-    if not _terminal():
-        missing = [name for name in _QUESTIONS if not given[name]]
-        missing += [] if columns else ["numeric or --categorical"]
-        if missing:
-            flags = ", --".join(missing).replace("nodes", "node")
-            raise DeclarationError(
-                f"missing --{flags}; give them, or run dynadp init in a terminal to be asked"
-            )
-        return given
-    for name, question in _QUESTIONS.items():
-        while not given[name]:
-            answer = click.prompt(question)
-            given[name] = answer.split() if name == "nodes" else answer
-    for name, question in {} if columns else _COLUMNS.items():
-        given[name] = click.prompt(question, default="", show_default=False).split()
-    if not (given["numeric"] or given["categorical"]):
-        raise DeclarationError("no columns were declared; a schema needs at least one")
-    return given
-
-
-def _parsed(given: dict[str, Any]) -> dict[str, Any]:
-    parsers = {"nodes": _node, "numeric": _bounds, "categorical": _values}
-    return given | {name: [parse(text) for text in given[name]] for name, parse in parsers.items()}
-
-
-def _node(text: str) -> tuple[str, str]:
-    name, _, file = text.partition("=")
-    if not (name and file):
-        raise DeclarationError(f"node {text!r}: expected NAME=FILE, such as north=north.csv")
-    return name, file
-
-
-def _bounds(text: str) -> tuple[str, float, float]:
-    try:
-        name, low, high = text.rsplit(":", 2)
-        if not name:
-            raise ValueError("no name")
-        return name, float(low), float(high)
-    except ValueError:
+def _completed(folder: str, given: dict[str, Any]) -> "runs.Start":
+    """Ask for what is missing; without a terminal, refuse. A wrong answer is asked for again."""
+    flags = dict(_FLAGS)
+    if given["answer"]:
+        flags = {name: flag for name, flag in flags.items() if name not in ("negative", "positive")}
+    if not _terminal() and (missing := [flag for name, flag in flags.items() if not given[name]]):
         raise DeclarationError(
-            f"numeric {text!r}: expected NAME:LOW:HIGH with public bounds, such as age:0:120"
-        ) from None
+            f"missing {', '.join(missing)}; give them, or run dynadp init in a terminal to be asked"
+        )
+    if not _terminal():
+        given["epsilon"] = given["epsilon"] or 1.0
+    questions, answer = runs.interview(folder, given), None
+    while True:
+        try:
+            question = questions.send(answer)
+        except StopIteration as end:
+            made: runs.Start = end.value
+            return made
+        answer = _answer(question)
 
 
-def _values(text: str) -> tuple[str, list[str]]:
+def _answer(question: "runs.Question") -> Any:
+    """Ask until there is an answer."""
+    for line in question.shown:
+        click.echo(line)
+    if not _terminal():
+        raise DeclarationError(
+            f"{question.text}: nothing was given; run dynadp init in a terminal to be asked"
+        )
+    while True:
+        default = question.default
+        text = click.prompt(question.text, default=default, show_default=bool(default))
+        try:
+            return question.parse(text)
+        except DynadpError as error:
+            click.echo(f"{error}", err=True)
+
+
+_FLAGS = {
+    "nodes": "--node",
+    "label": "--label",
+    "negative": "--negative",
+    "positive": "--positive",
+    "columns": "--numeric or --categorical",
+}
+
+
+def _parsed(folder: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The values of flags, by the interview's own rules."""
+    nodes = given.pop("nodes")
+    columns = [
+        *map(_number, given.pop("numeric")),
+        *map(_values, given.pop("categorical")),
+        *map(_named, given.pop("others")),
+    ]
+    for column in columns:
+        if isinstance(column, data.Numeric) and column.transform != "none":
+            for line in runs.proposed(column):
+                click.echo(line)
+    answer = given["answer"]
+    if answer and (given["negative"] or given["positive"]):
+        raise DeclarationError("--answer is in place of --negative and --positive; leave them out")
+    return given | {
+        "answer": runs.declared_answer(given["label"] or "label", answer) if answer else None,
+        "nodes": runs.node_files(nodes, folder) if nodes else None,
+        "node_names": given["node_names"] or None,
+        "columns": columns or None,
+    }
+
+
+def _number(text: str) -> Any:
+    """NAME:LOW:HIGH, NAME:KIND or NAME:KIND:X; a name may have colons."""
+    parts = text.split(":")
+    for last in (1, 2):
+        name, kind = ":".join(parts[:-last]), parts[-last:]
+        if name and (last == 2 or kind[0] in data.KINDS):
+            return runs.declared_column(name, ":".join(kind))
+    raise DeclarationError(
+        f"numeric {text!r}: expected NAME:LOW:HIGH with public bounds, such as age:0:120, or "
+        f"NAME:KIND, such as age:age"
+    )
+
+
+def _values(text: str) -> Any:
     name, _, rest = text.partition("=")
-    values = [value for value in rest.split(",") if value]
-    if not (name and values):
+    if not (name and rest.strip(", ")):
         raise DeclarationError(
             f"categorical {text!r}: expected NAME=A,B,C with its published values, such as sex=f,m"
         )
-    return name, values
+    return runs.declared_column(name, rest + ",")  # a single value is a list too
+
+
+def _named(text: str) -> Any:
+    name, _, rest = text.partition("=")
+    if not (name and rest):
+        raise DeclarationError(
+            f"column {text!r}: expected NAME=KIND, such as joined=2010-01-01..2030-12-31"
+        )
+    return runs.declared_column(name, rest)
+
+
+def _kinds() -> str:
+    lines = [
+        f"  {name + (':X' if kind.sized else ''):<14}{kind.what}"
+        for name, kind in data.KINDS.items()
+    ]
+    return "\n".join(["Bounds that are proposed from what you say, never from rows:", *lines])

@@ -57,7 +57,7 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command()
-@RUN_FILE
+@click.argument("run_file", metavar="RUN.toml|NODE.toml", type=FILE)
 @_overridable
 @option(
     "--max-epsilon",
@@ -70,8 +70,18 @@ def check(run_file: str, largest: bool, **given: Any) -> Answer:
     """Check a run file, its schema, all rows and the ledgers, and print what the run would spend;
     train nothing.
 
-    Exit code 3 if a ledger would refuse it as it is.
+    Of a silo's NODE.toml: what would be released to whom, at what cost, and what changed since the
+    last run; nobody is connected. Exit code 3 if a ledger would refuse it as it is.
     """
+    if runs.is_node_file(run_file):
+        if largest or any(value is not None for value in given.values()):
+            raise click.UsageError(
+                "--epsilon, --delta, --seed and --max-epsilon go with a run file; a silo takes its "
+                "run file as all have agreed on it"
+            )
+        from dynadp.cli.consent import check_node
+
+        return check_node(run_file)
     return _check(run_file, _overrides(given), largest=largest)
 
 
@@ -102,6 +112,8 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
             verdict = "take" if own.ledger["admitted"] else "REFUSE"
             line += f", its ledger would {verdict} it"
         yield line
+    for note in result.notes:
+        yield f"  {note}."
     if result.plan is None:
         yield "Nothing is protected: exact vectors are sent."
         return
@@ -162,7 +174,7 @@ def train(
     **given: Any,
 ) -> Answer:
     """Train as a run file says; Ctrl-C leaves a run that --resume finishes."""
-    from dynadp._intervals import ONE
+    from dynadp._intervals import NOISY, ONE
     from dynadp.planning import warnings_about
 
     address, overrides = address_of(runtime, address), _overrides(given)
@@ -202,7 +214,7 @@ def train(
         accuracy = (
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
             f"{found['rows']:,} rows (always the commoner label: {found['majority']:.1%}), "
-            f"{result.evaluation_note}; in brackets a {ONE}."
+            f"{result.evaluation_note}; in brackets a {NOISY if found.get('noise') else ONE}."
         )
     else:
         accuracy = f"No accuracy is shown: {result.evaluation_note}."

@@ -60,13 +60,14 @@ def answer_join(
         draws=draws,
         seed=seed,
         spread=spread,
+        objective=setting.objective,
     )
     kinds, words = _kinds(found), _words(found, setting)
     result: dict[str, Any] = {
         "version": 1,
         "simulation": True,
         **found.to_json(),
-        "sentences": [_sentence(kind) for kind in kinds],
+        "sentences": [_sentence(kind, found.measure == "accuracy") for kind in kinds],
         "words": words,
     }
     write_json(folder / "join.json", result)
@@ -75,7 +76,7 @@ def answer_join(
         f"SIMULATION, seed {seed}: {setting.topology.name}, {_totals(found)}",
         f"{draws} draws of the noise, {samples} of the rows; bars: as intervals of the table",
     ]
-    drawn = report.paper.joining(_marks(found, kinds), caption)
+    drawn = report.paper.joining(_marks(found, kinds), caption, setting.objective.axis)
     pictures = report.charts.save(drawn, folder / "join", "svg")
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
     return Answer(result, _lines(found, result, kinds))
@@ -100,7 +101,7 @@ def _lines(
     from rich import box
     from rich.table import Table
 
-    yield f"Should you join? Wrong answers in 100, {_totals(found)}:"
+    yield f"Should you join? {_what(found)} in 100, {_totals(found)}:"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("nodes", "rows", "alone", *found.ways.values()):
         table.add_column(title, overflow="fold")
@@ -118,10 +119,16 @@ def _lines(
     yield f"Picture: {result['pictures'][0]}"
 
 
-def _sentence(kind: Sequence["NodeAnswer"]) -> str:
+def _what(found: "JoinAnswer") -> str:
+    """What the numbers are of."""
+    axis = research.Objective(found.measure).axis
+    return axis[0].upper() + axis[1:]
+
+
+def _sentence(kind: Sequence["NodeAnswer"], plain: bool) -> str:
     """What nodes of this kind should do, and by how much."""
     one = kind[0]
-    parts = [f"alone {_band(one.alone, '%')} wrong"]
+    parts = [f"alone {_band(one.alone, '%')}{' wrong' if plain else ''}"]
     for way in one.differences:
         band, words = one.differences[way], research.JOINED[way]
         more = f"{100 * band['low']:+.1f} to {100 * band['high']:+.1f}"
@@ -169,10 +176,13 @@ def _words(found: "JoinAnswer", setting: "PublicSetting") -> list[str]:
             f"joining looks worse here than it is: trust '{research.JOIN}' more than "
             f"'{research.ALONE}'"
         )
+    commoner = ""
+    if found.commoner is not None:
+        commoner = f"; always the commoner answer {100 * found.commoner:.1f}%"
     return [
         *limits,
         *_honesty(found),
-        f"for comparison: {places}; always the commoner answer {100 * found.commoner:.1f}%",
+        f"for comparison: {places}{commoner}",
         f"a SIMULATION on {found.source}; {kind}",
         "nodes are taken to be alike: rows are split among them at random. A node whose rows "
         "differ from the others' may gain less, or lose"

@@ -28,12 +28,12 @@ _MODEL = click.argument("model", metavar="MODEL", type=click.Path())
     required=True,
     help="The format; sklearn is a pickled pipeline.",
 )
-@option("--threshold", type=float, default=0.0, help="Scores above it get the positive label.")
+@option("--threshold", type=float, help="Scores above it get the positive label; else the model's.")
 @option("--table", default="data", help="For sql: the table whose rows are answered.")
 @option("--keep", multiple=True, metavar="COLUMN", help="For sql: columns to give back, a key.")
 @prints_answer
 def export(
-    model: str, out: str, to: str, threshold: float, table: str, keep: tuple[str, ...]
+    model: str, out: str, to: str, threshold: float | None, table: str, keep: tuple[str, ...]
 ) -> Answer:
     """Write a model as a file that predicts without dynadp.
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -17,12 +16,13 @@ import click
 
 from dynadp import engines, privacy, runs
 from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
+from dynadp.cli.logs import BoundedLog, JsonLines
 from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Positive, option, out_option, user
 from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.errors import IdentityError
 
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: early, or as a node answers it
-_LOG_BYTES = 4 << 20  # of a log, before it is put aside; two of these are kept
+_SOON = 30  # days before a certificate's end
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -38,6 +38,9 @@ def stopping() -> Iterator[tuple[Event, list[int]]]:
     before = {
         number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)
     }
+    if sys.stdin is None or not sys.stdin.isatty():
+        # to a service it says that its log was put aside, which BoundedLog sees by itself
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda number, frame: None)
     try:
         yield stop, came
     finally:
@@ -45,21 +48,17 @@ def stopping() -> Iterator[tuple[Event, list[int]]]:
             signal.signal(number, handler)
 
 
-def _log_file(path: Path) -> logging.Handler:
-    """A log that takes a bounded room, whoever tries to fill it."""
-    return RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2)
-
-
 @contextmanager
-def _logging_to(folder: Path, quiet: bool) -> Iterator[None]:
+def _logging_to(silo: runs.SiloRun, quiet: bool) -> Iterator[None]:
     """Write dynadp's log to the folder's node.log and, unless quiet, to stderr."""
-    folder.mkdir(parents=True, exist_ok=True)
+    silo.folder.mkdir(parents=True, exist_ok=True)
     log = logging.getLogger("dynadp")
-    handlers: list[logging.Handler] = [_log_file(folder / "node.log")]
+    handlers: list[logging.Handler] = [BoundedLog(silo.folder / "node.log")]
+    lines = JsonLines(silo.node.node) if silo.node.log == "json" else logging.Formatter(_FORMAT)
     if not quiet:
         handlers.append(logging.StreamHandler(sys.stderr))
     for handler in handlers:
-        handler.setFormatter(logging.Formatter(_FORMAT))
+        handler.setFormatter(lines)
         log.addHandler(handler)
     before, log.level = log.level, logging.INFO
     try:
@@ -74,15 +73,24 @@ def _logging_to(folder: Path, quiet: bool) -> Iterator[None]:
 @click.command()
 @click.argument("node_file", metavar="NODE.toml", type=FILE)
 @option("--quiet", is_flag=True, help="Log to the run folder's node.log only.")
+@option(
+    "--consent",
+    is_flag=True,
+    help="First show what would be released, and ask; or take an approval (dynadp approve).",
+)
 @prints_answer
-def node(node_file: str, quiet: bool) -> Answer:
+def node(node_file: str, quiet: bool, consent: bool) -> Answer:
     """Run one silo of a network; started again, it goes on where it was.
 
     Exit code 4 if a neighbour stayed away for too long, 143 after SIGTERM: start it again, nothing
     is lost.
     """
     silo = runs.SiloRun.load(node_file)
-    with _logging_to(silo.folder, quiet), stopping() as (stop, came), engines.engine_log():
+    if consent:
+        from dynadp.cli.consent import require_consent
+
+        require_consent(silo)
+    with _logging_to(silo, quiet), stopping() as (stop, came), engines.engine_log():
         try:
             result = silo.run(who=user(), stop=stop)
         except Exception as error:
@@ -103,14 +111,14 @@ def relay(identity: str, listen: str) -> None:
     """Carry letters between nodes that cannot reach each other. It needs a certificate for the name
     'relay'.
     """
-    name, of = runs.Identity.load(identity, datetime.now(UTC)).name, engines.RELAY
-    if name != of:
+    found, of = runs.Identity.load(identity, datetime.now(UTC)), engines.RELAY
+    if found.name != of:
         raise IdentityError(
-            f"the certificate is of {name!r}; a relay's is of {of!r}: dynadp pki node CA {of}"
+            f"the certificate is of {found.name!r}; a relay's is of {of!r}: dynadp pki node CA {of}"
         )
     logging.basicConfig(level=logging.INFO, format=_FORMAT)
     with stopping() as (stop, _), engines.engine_log():
-        engines.relay(Path(identity), listen, stop)
+        engines.relay(Path(identity), listen, stop, found.revoked.names)
 
 
 @click.command()
@@ -126,7 +134,10 @@ def status(folders: tuple[str, ...]) -> Answer:
 
 
 def _state_lines(one: dict[str, Any]) -> Iterator[str]:
-    yield f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}"
+    when = f", as of {one['at']}" if "at" in one else ""
+    yield f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}{when}"
+    if one["late"]:
+        yield "  it runs, and has not written its status since: its disk refuses, or it is frozen"
     if (spent := one["spent"]) is not None:
         which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
         line = f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
@@ -145,6 +156,10 @@ def _state_lines(one: dict[str, Any]) -> Iterator[str]:
         yield f"    {times} x {reason}"
     if one["waiting"]:
         yield f"  waits for {one['waiting']}"
+    if (left := one.get("certificate_days")) is not None and left < _SOON:
+        word = "ended" if left < 0 else "ends"
+        day = one["certificate_ends"][:10]
+        yield f"  its certificate {word} on {day}; renew it: dynadp pki renew"
 
 
 @click.command()

@@ -131,3 +131,25 @@ def spreading(runtime: str, address: str | None) -> Iterator["Spread"]:
 
     with cluster(address):
         yield map_on_cluster
+
+
+class MeasureName(click.ParamType[str]):
+    """The name of a measure; all are known when it is read."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        """Return it, or refuse."""
+        from dynadp.runs import KINDS
+
+        if value not in KINDS:
+            self.fail(f"{value!r} is none of {', '.join(KINDS)}", param, ctx)
+        return str(value)
+
+
+MEASURE = option(
+    "--measure",
+    type=MeasureName(),
+    help="What is optimised: auc, average_precision, balanced_accuracy, log_loss, ...; accuracy, "
+    "or as the run file says, by default.",
+)

@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from dynadp.cli.codes import FAILED, INTERRUPTED
-from dynadp.cli.options import FILE, FOLDER, option
+from dynadp.cli.options import FILE, FOLDER, MEASURE, option
 from dynadp.cli.output import Answer, prints_answer
 
 _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
@@ -104,8 +104,14 @@ def compare(runs: tuple[str, ...]) -> Answer:
     "started again.",
 )
 @option("--no-browser", is_flag=True, help="Print the address only.")
+@MEASURE
 def explore(
-    target: str | None, port: int, watch: str | None, token_file: str | None, no_browser: bool
+    target: str | None,
+    port: int,
+    watch: str | None,
+    token_file: str | None,
+    no_browser: bool,
+    measure: str | None,
 ) -> None:
     """Serve a local page: choose accuracy or epsilon and see the other, and follow a run as it goes
     on. Ctrl-C ends it.
@@ -124,7 +130,7 @@ def explore(
         if not no_browser:
             webbrowser.open(address)
 
-    came = serve(explorer(target, watch), token_of(token_file), port, ready)
+    came = serve(explorer(target, watch, measure), token_of(token_file), port, ready)
     click.echo("Stopped.", err=True)
     if came == signal.SIGTERM:
         sys.exit(128 + came)

@@ -41,23 +41,76 @@ def _reading() -> Iterator[None]:
         raise DataError(f"{before}give --separator {quoted}") from error
 
 
+class _Threshold(click.ParamType[Any]):
+    """A score, or ``balanced``."""
+
+    name = "SCORE|balanced"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Read it."""
+        if value == runs.BALANCED:
+            return value
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a score nor 'balanced'", param, ctx)
+
+
+_THRESHOLD = option(
+    "--threshold",
+    type=_Threshold(),
+    help="Scores above it get the positive label; 'balanced' for the largest balanced accuracy. "
+    "By default the model's own.",
+)
+_COST = option(
+    "--cost",
+    type=(Positive(), Positive()),
+    metavar="FP FN",
+    help="What a false positive and a false negative cost: the threshold follows.",
+)
+
+
+def _wanted(threshold: Any, cost: tuple[float, float] | None) -> "runs.Threshold | None":
+    """The threshold that the options ask for; None for the model's own."""
+    if cost is not None and threshold is not None:
+        raise DeclarationError("give --threshold or --cost, from which one follows, not both")
+    return threshold if cost is None else runs.Costs(*cost)
+
+
 @click.command()
 @_MODEL
 @_ROWS
 @_SEPARATOR
-@option("--threshold", type=float, default=0.0, help="Scores above it get the positive label.")
+@_THRESHOLD
+@_COST
+@option("--probability", is_flag=True, help="Refuse a model that gives no probabilities.")
 @_reading()
-def predict(model: str, data: str, separator: Any, threshold: float) -> None:
+def predict(
+    model: str,
+    data: str,
+    separator: Any,
+    threshold: Any,
+    cost: tuple[float, float] | None,
+    probability: bool,
+) -> None:
     """Label every row of a file with a model; CSV on stdout.
 
-    Where the model knows how scores become probabilities (evaluate --calibrate, or a logistic loss
-    without margin), there is a third column: the probability of the positive label. Of a target
-    the number is printed alone, within its public bounds.
+    Where the model knows how scores become probabilities (calibration = true in the run file,
+    evaluate --calibrate, or a logistic loss without margin), there is a third column: the
+    probability of the positive label. Of a target the number is printed alone, within its public
+    bounds.
     """
     from dynadp.data import source
 
     loaded = runs.load_model(model)
-    found = runs.predictions(loaded, source(Path(data), separator=separator), threshold)
+    if probability and not loaded.gives_probabilities:
+        raise DeclarationError(
+            "this model gives no probabilities: its loss has a margin, so that scores are no "
+            "log-odds. Run with calibration = true in [privacy], or calibrate the model (dynadp "
+            "evaluate --calibrate)"
+        )
+    wanted = _wanted(threshold, cost)
+    found = runs.predictions(loaded, source(Path(data), separator=separator), wanted)
     writer, shown = csv.writer(sys.stdout, lineterminator="\n"), loaded.gives_probabilities
     if loaded.target is not None:
         for i, (numbers, _, _) in enumerate(found):
@@ -85,7 +138,8 @@ def predict(model: str, data: str, separator: Any, threshold: float) -> None:
     type=Positive(),
     help="Instead of alpha: release a histogram of scores with Gaussian noise, for all measures.",
 )
-@option("--threshold", type=float, default=0.0, help="Scores above it get the positive label.")
+@_THRESHOLD
+@_COST
 @option("--calibrate", is_flag=True, help="Keep in the model how scores become probabilities.")
 @option(
     "--rows",
@@ -103,7 +157,8 @@ def evaluate(
     ledger: str | None,
     alpha: float | None,
     mu: float | None,
-    threshold: float,
+    threshold: Any,
+    cost: tuple[float, float] | None,
     calibrate: bool,
     rows: int | None,
 ) -> Answer:
@@ -126,10 +181,10 @@ def evaluate(
         )
     loaded, given = runs.load_model(model), source(Path(data), separator=separator)
     if loaded.target is not None:
-        if calibrate or threshold:
+        if calibrate or threshold is not None or cost is not None:
             raise DeclarationError(
-                "--calibrate and --threshold are for labels, and this model answers a number; "
-                "leave them out"
+                "--calibrate, --threshold and --cost are for labels, and this model answers a "
+                "number; leave them out"
             )
         if alpha is not None or rows is not None or (ledger is not None and mu is None):
             raise DeclarationError(
@@ -137,11 +192,13 @@ def evaluate(
                 "which releases sums of its errors; R2, MAE and RMSE follow from them"
             )
         return _numbers(loaded, given, ledger, mu or 0.0, data)
+    wanted = _wanted(threshold, cost)
     if ledger is None:
         if calibrate:
             loaded = runs.calibrated_on(loaded, given, data)
             loaded.save(_model_file(model))
-        found = runs.evaluate(loaded, given, threshold)
+        at = runs.threshold_for(loaded, wanted)
+        found = runs.evaluate(loaded, given, at)
         accuracy = found.found["accuracy"]
         line = (
             f"Accuracy {accuracy.value:.2%} ({accuracy.low:.2%} to {accuracy.high:.2%}) on "
@@ -149,18 +206,18 @@ def evaluate(
             f"brackets a {ONE}."
         )
         others = {name: one for name, one in found.found.items() if name != "accuracy"}
-        answer = {"version": 1, "public": True, "threshold": threshold, **found.to_json()}
+        answer = {"version": 1, "public": True, "threshold": at, **found.to_json()}
         return Answer(answer, [line, *_measure_lines(others), *_kept(loaded, calibrate)])
     if mu is not None and alpha is None and rows is None:
-        return _histogram(model, loaded, given, ledger, mu, threshold, calibrate, data)
+        return _histogram(model, loaded, given, ledger, mu, wanted, calibrate, data)
     if alpha is None or mu is not None:
         raise DeclarationError(
             "--ledger needs --alpha (and --rows where they are needed), or --mu for all measures: "
             "how much this one release may lose"
         )
-    if calibrate or threshold:
+    if calibrate or wanted is not None:
         raise DeclarationError(
-            "--calibrate and --threshold need all scores: give --mu instead of --alpha"
+            "--calibrate, --threshold and --cost need all scores: give --mu instead of --alpha"
         )
     with privacy.Ledger.open(ledger) as book:
         released = runs.evaluate_privately(
@@ -188,17 +245,22 @@ def _histogram(
     given: "Source",
     ledger: str,
     mu: float,
-    threshold: float,
+    wanted: "runs.Threshold | None",
     calibrate: bool,
     data: str,
 ) -> Answer:
     """Release a histogram of scores; print the measures that follow from it."""
+    if not calibrate:
+        runs.threshold_for(model, wanted)  # refused before anything is charged
     with privacy.Ledger.open(ledger) as book:
         released = runs.measure_privately(model, given, book, mu=mu, dataset=data, who=user())
-    if calibrate:
+    if calibrate and not released.faint:
         model = runs.calibrated_by(model, released)
         model.save(_model_file(path))
-    found = runs.histogram_measures(released, threshold)
+    drowned = calibrate and released.faint
+    threshold = model.threshold if drowned else runs.threshold_for(model, wanted)
+    measured = runs.histogram_measures(released, threshold, model.calibration)
+    found = measured.found
     line = (
         "Measures of scores that were released with noise, with 95% intervals for noise and "
         f"sampling; charged mu = {mu:g}."
@@ -211,13 +273,17 @@ def _histogram(
         "noise": released.noise,
         "edges": released.edges.tolist(),
         "counts": released.counts.tolist(),
+        "confusion": dict(measured.confusion),
         "measures": {name: one.to_json() for name, one in found.items()},
+        "calibration": [one.to_json() for one in measured.calibration],
     }
     if not found:
         lines = ["The noise is too large for these rows: no measure can be told from it."]
     else:
         lines = _measure_lines(found)
-    return Answer(result, [line, *lines, *_kept(model, calibrate)])
+    if drowned:
+        lines.append("Noise drowns the rows of a label: no probabilities were found.")
+    return Answer(result, [line, *lines, *_kept(model, calibrate and not drowned)])
 
 
 def _numbers(model: "Model", given: "Source", ledger: str | None, mu: float, data: str) -> Answer:

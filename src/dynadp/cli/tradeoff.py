@@ -1,6 +1,5 @@
 """``dynadp design`` and ``dynadp tradeoff``: which alpha, from losses and a utility of privacy."""
 
-import json
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
@@ -10,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from dynadp import planning, privacy, report, research
+from dynadp._files import parse_json
 from dynadp.cli.options import (
     ADDRESS,
     BELOW_1,
@@ -17,6 +17,7 @@ from dynadp.cli.options import (
     DELTA_HELP,
     DIMENSION,
     FILE,
+    MEASURE,
     MECHANISM,
     ROUNDS,
     RUN_FILE,
@@ -34,7 +35,7 @@ from dynadp.errors import DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.planning import AccuracyLoss, Design, Plan
-    from dynadp.research import Recommendation
+    from dynadp.research import Objective, Recommendation
 
 _UTILITY = option(
     "--utility",
@@ -148,7 +149,7 @@ def _measured(path: str) -> list[dict[str, float]]:
     they are there.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = parse_json(Path(path).read_text(encoding="utf-8"))
         given = content["points"] if isinstance(content, dict) else content
         known = ("alpha", "mu", "median", "low", "high", "error")
         points = [{name: float(one[name]) for name in known if name in one} for one in given]
@@ -193,6 +194,7 @@ def _measured(path: str) -> list[dict[str, float]]:
     type=click.IntRange(min=0),
     help="With --join, instead of --honest: so many may collude.",
 )
+@MEASURE
 @seed_option("Of the sweep, which is a SIMULATION.")
 @out_option("Folder to make; NAME-tradeoff by default, with --join NAME-join.")
 @RUNTIME
@@ -206,6 +208,7 @@ def tradeoff(
     join: bool,
     honest: int | None,
     colluding: int | None,
+    measure: str | None,
     seed: int,
     out: str | None,
     runtime: str,
@@ -231,7 +234,7 @@ def tradeoff(
             'declare mechanism = "sealed" and honest there'
         )
     report.charts.require()
-    setting = report.PublicSetting.of_file(Path(run_file))
+    setting = report.PublicSetting.of_file(Path(run_file)).measured_by(measure)
     if join:
         from dynadp.cli.joining import answer_join
 
@@ -243,7 +246,8 @@ def tradeoff(
     planned = [setting.plan(epsilon) for epsilon in asked]
     unit = "mu" if planned[0].mechanism.noise == "gaussian" else "alpha"
     tasks = [{"planned": setting.plan(epsilon, rows.counts)} for epsilon in asked]
-    shared = {"topology": setting.topology, "rows": rows, "draws": draws, "seed": seed}
+    shared: dict[str, Any] = {"topology": setting.topology, "rows": rows, "draws": draws}
+    shared |= {"seed": seed, "objective": setting.objective}
     with spreading(runtime, address) as spread:
         losses = spread(research.try_plan, tasks, shared)
     points = [
@@ -251,7 +255,7 @@ def tradeoff(
         for epsilon, one, loss in zip(asked, planned, losses, strict=True)
     ]
     fit, w = research.fit_points(points), planning.PrivacyUtility(*utility)
-    blind = rows.held_out.majority_error
+    blind = setting.objective.blind(rows.held_out)
     chosen = research.recommend(points, w, fit=fit, blind=blind, **constraints)
     best = next(one for one in planned if one.alpha == chosen.alpha)
     test_rows = len(rows.held_out)
@@ -265,8 +269,9 @@ def tradeoff(
         "rounds": best.rounds,
         "dimension": setting.dimension,
         "test_rows": test_rows,
+        "measure": setting.objective.name,
         "honest": best.sealing.honest if best.sealing else None,
-        "words": _words(best, rows.source, fit, chosen, draws, test_rows),
+        "words": _words(best, setting.objective, rows.source, fit, chosen, draws, test_rows),
         "points": points,
         "fit": None if fit is None else fit.to_json(),
         "recommended": chosen.to_json(),
@@ -277,7 +282,7 @@ def tradeoff(
         f"SIMULATION, seed {seed}: {setting.topology.name}, {best.rounds} rounds, {draws} draws",
         f"bars: {SEVERAL} ({test_rows:,})",
     ]
-    drawn = report.paper.curve(points, fit, w, chosen.alpha, caption)
+    drawn = report.paper.curve(points, fit, w, chosen.alpha, caption, setting.objective.axis)
     pictures = report.charts.save(drawn, folder / "tradeoff", "svg")
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
     title = (
@@ -303,6 +308,7 @@ def _refuse_for_join(limits: Any, constraints: Mapping[str, Any]) -> None:
 
 def _words(
     best: "Plan",
+    objective: "Objective",
     source: str,
     fit: "AccuracyLoss | None",
     chosen: "Recommendation",
@@ -315,7 +321,7 @@ def _words(
     words = [
         f"a SIMULATION on {source}: {draws} seeded draws for each {chosen.unit}; your own "
         "rows may behave otherwise",
-        f"the loss is the share of wrong answers on {test_rows:,} held-out rows of these; its "
+        f"the loss is {objective.words} on {test_rows:,} held-out rows of these; its "
         f"interval spans {SEVERAL}",
         *chosen.reasons,
     ]

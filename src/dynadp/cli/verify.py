@@ -21,8 +21,8 @@ from dynadp.errors import ConfigError, LedgerDamaged, RecordError
 @option("--head", help="Of a ledger: a head that was printed earlier, which must be in it.")
 @prints_answer
 def verify(path: str, run_file: str | None, key: str | None, head: str | None) -> Answer:
-    """Check a signed file: certificates of runs (dynadp certify) and exports of ledgers (dynadp
-    ledger export).
+    """Check a signed file: certificates of runs (dynadp certify), exports of ledgers (dynadp ledger
+    export) and approvals (dynadp approve).
 
     Exit code 5 if anything is wrong. A signature says which key signed; whose it is, a run file
     says, or whoever gives --key.
@@ -63,6 +63,26 @@ def _ledger(path: str, run_file: str | None, key: str | None, head: str | None) 
             "neighbours remember of the ledger."
         )
     return Answer({"sound": True, "problems": [], **checked.to_json()}, lines)
+
+
+def _approval(path: str, run_file: str | None, key: str | None, head: str | None) -> Answer:
+    """Check an approval by itself; whether it is of a run as it is now, its node finds out."""
+    if head is not None:
+        raise click.UsageError("--head is for exports of ledgers; an approval has none")
+    found = runs.Approval.load(Path(path))
+    if not found.genuine:
+        raise LedgerDamaged(f"{path}: it was changed after it was signed; approve the run again")
+    expected: list[str | None] = [key] if key else []
+    if run_file:
+        expected = [node.key for node in runs.load_run_file(run_file).nodes]
+    if expected and found.approver not in expected:
+        raise LedgerDamaged(f"{path} was signed by {found.approver}, which is not the key expected")
+    lines = [
+        f"Sound: {found.by} approved run {found.run!r} of {found.node} on {found.at}.",
+        f"Signed with {found.approver}" + ("." if expected else "; whose key that is, give --key."),
+    ]
+    result = {"sound": True, "problems": [], "format": "dynadp-approval", **vars(found)}
+    return Answer({**result, "key_known": bool(expected)}, lines)
 
 
 def _certificate(path: str, run_file: str | None, key: str | None, head: str | None) -> Answer:
@@ -107,6 +127,7 @@ def _whose(node: str | None, known: bool) -> str:
 
 
 _KINDS: dict[str, Callable[[str, str | None, str | None, str | None], Answer]] = {
+    "dynadp-approval": _approval,
     "dynadp-certificate": _certificate,
     "dynadp-ledger-export": _ledger,
 }

@@ -133,6 +133,11 @@ class Masks:
         """Go on with these members alone; refused where they are too few for h and c."""
         self.graph = MaskGraph(tuple(members), self.graph.sealing)
 
+    def begin_again(self, members: Sequence[str]) -> None:
+        """Go back to before the first sum, with the same keys."""
+        self.transcript, self.spares = _ZERO, 0
+        self.among(members)
+
     def sealed(self, k: Integers, nodes: Sequence[str], n: int, attempt: int = 0) -> Words:
         """Return the letters of these nodes in sum n, P x d; k is overwritten.
 

@@ -1,5 +1,5 @@
 """How far noise moves a model of Algorithms 2 and 3: standard errors from public numbers alone
-(maths.md 19).
+(maths.md 22).
 """
 
 from collections.abc import Sequence

@@ -152,6 +152,10 @@ class Releaser:
             self.checkpoint("spent")
         return g, V
 
+    def pass_over(self, n: int, attempt: int = 0) -> None:
+        """Take the number of an attempt that this node has no part in, and release nothing."""
+        self.entry, _ = self.releases.attempt(n, self._spare(attempt))
+
     def _spare(self, attempt: int) -> int:
         """Which spare release a further attempt takes; 0 for the first."""
         if not attempt or self.masks is None:

@@ -1,4 +1,4 @@
-"""How far noise moves a released model: standard errors from public numbers (maths.md 19).
+"""How far noise moves a released model: standard errors from public numbers (maths.md 22).
 
 Every round is a function of what was released before and of new noise. To first order the model
 is its value without noise plus sum_t W_t e_t, e_t the noise of round t; the laws of e_t are public,
@@ -40,8 +40,18 @@ class Spread:
         """Return that of each of several vectors that stand one after the other."""
         return [Spread(part, self.basis) for part in self.deviations.reshape(vectors, -1)]
 
+    def alike(self, along: Array) -> "Spread":
+        """Return that of U f, where numbers of f are uncorrelated and spread alike, or at most so:
+        |U_j| s.
+        """
+        vectors = len(self.deviations) // along.shape[1]
+        lengths = np.tile(np.linalg.norm(along, axis=1), vectors)
+        return Spread(self.deviations.max() * lengths, self.basis)
 
-def sum_spread(path: SumPath, steps: Steps, loss: Loss, replica: int = 0) -> Spread:
+
+def sum_spread(
+    path: SumPath, steps: Steps, loss: Loss, replica: int = 0, along: Array | None = None
+) -> Spread:
     """diag(sum_t s_t^2 W_t W_t^T) and, with a second moment, the part of its own noise.
 
     Parameters
@@ -54,6 +64,8 @@ def sum_spread(path: SumPath, steps: Steps, loss: Loss, replica: int = 0) -> Spr
         L, for its curvature.
     replica
         Of several.
+    along
+        U, where the spread of U f is asked for instead of f's; of several classes of each.
     """
     q = steps.pull
     assert q is not None
@@ -63,12 +75,14 @@ def sum_spread(path: SumPath, steps: Steps, loss: Loss, replica: int = 0) -> Spr
     if path.inverse is None:
         gains = momentum_gains(np.zeros(1), means, steps.momentum, q)
         deviation = float(np.sqrt(np.sum((gains[:, 0] * per_row) ** 2)))
-        return Spread(np.full(path.start.shape[-1], deviation), BOUND)
+        found = np.full(path.start.shape[-1], deviation)
+        return Spread(found, BOUND) if along is None else Spread(found, BOUND).alike(along)
     B, v = path.inverse[replica], np.array([step[replica] for step in path.steps])
     d, start = len(B), path.start[replica]
-    several = v.shape[1] > d
-    # of numbers L'' is what steps take it to be; of several classes it mixes them: none is taken
-    margins = None if several or loss.residual else loss
+    # of several classes L'' mixes them, and rows that weigh differently are not those of A: it is
+    # not taken; of numbers it is what steps take it to be
+    flat = v.shape[1] > d or not path.even
+    margins = None if flat or loss.residual else loss
     variances = list[Array]()
     for own in (slice(k, k + d) for k in range(0, v.shape[1], d)):  # of each class
         curvatures = _Curvatures(B, q, steps.curvature, margins, start[own], v[:, own])
@@ -76,13 +90,13 @@ def sum_spread(path: SumPath, steps: Steps, loss: Loss, replica: int = 0) -> Spr
         for t in reversed(range(len(v))):
             W = W + means[t] * np.eye(d)
             ends.append(W @ B)
-            if not several:
+            if not flat:
                 W = W - ends[-1] @ curvatures.at(t)
-        C = ends[::-1]
+        C = ends[::-1] if along is None else [along @ end for end in reversed(ends)]
         gradients = sum((s * c) ** 2 for s, c in zip(per_row, C, strict=True))
         moment = (steps.curvature * path.moment_noise) ** 2 * _moment_part(C, v[:, own])
         variances.append(np.sum(gradients, axis=1) + moment)
-    basis = BOUND if several else FIRST_ORDER
+    basis = BOUND if flat else FIRST_ORDER
     return Spread(np.sqrt(np.concatenate(variances)), basis)
 
 
@@ -143,7 +157,7 @@ def _moment_part(C: Sequence[Array], v: Array) -> Array:
     """
     products = v @ v.T
     crossed = [[c @ other for other in v] for c in C]
-    total = np.zeros(v.shape[1])
+    total = np.zeros(len(C[0]))
     for s, c in enumerate(C):
         for t, other in enumerate(C):
             total += products[s, t] * np.sum(c * other, axis=1) + crossed[s][t] * crossed[t][s]

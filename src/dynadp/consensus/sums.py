@@ -21,8 +21,22 @@ from dynadp._arrays import Array, norm
 from dynadp.consensus.progress import RoundProgress
 from dynadp.consensus.round import Releaser
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import MomentNoise, RoundNoise, SumNoise, packed, unpacked
-from dynadp.problem import FURTHEST, POINT_STEP, IntegerRows, StreamedIntegerRows
+from dynadp.mechanisms import (
+    CellNoise,
+    MomentNoise,
+    NoisyHistogram,
+    RoundNoise,
+    SumNoise,
+    packed,
+    unpacked,
+)
+from dynadp.problem import (
+    FURTHEST,
+    POINT_STEP,
+    IntegerRows,
+    StreamedIntegerRows,
+    on_point_grid,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +88,23 @@ class Point:
         The point and its last step, K x d.
     inverse
         (c A + q I)^-1, K x d x d, once the second moment is known.
+    moment
+        A itself.
+    model, edges
+        Before a histogram of scores: whose scores, K x d, and the ends of its bins, K x (bins - 1).
     """
 
     z: Array = field(repr=False)
     v: Array = field(repr=False)
     inverse: Array | None = field(default=None, repr=False)
+    moment: Array | None = field(default=None, repr=False)
+    model: Array | None = field(default=None, repr=False)
+    edges: Array | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class SumPath:
-    """What rounds leave to say how far noise moves their model (maths.md 19); one entry for each
+    """What rounds leave to say how far noise moves their model (maths.md 22); one entry for each
     gradient.
 
     Attributes
@@ -102,6 +123,8 @@ class SumPath:
         (c A + q I)^-1, K x d x d, where there is a second moment.
     moment_noise
         Standard deviation of a diagonal number of the second moment, over its n.
+    even
+        Whether all labels weigh the same.
     """
 
     start: Array = field(repr=False)
@@ -111,6 +134,7 @@ class SumPath:
     noise: Sequence[float]
     inverse: Array | None = field(default=None, repr=False)
     moment_noise: float = 0.0
+    even: bool = True
 
 
 class WeighedSum:
@@ -149,8 +173,14 @@ class SumSolver:
     f: Array
 
     def local_step(self, n: int, state: Point, linear: Array | None, phi: Array) -> Array:
-        """sum_i h sigma_i k(x_i) at z, or sum_i h k(x_i) k(x_i)^T in the round of the moment."""
+        """sum_i h sigma_i k(x_i) at z, or sum_i h k(x_i) k(x_i)^T in the round of the moment, or
+        the rows of each label in each bin of scores.
+        """
         noise = self.noises[n - 1]
+        if isinstance(noise, CellNoise):
+            assert state.model is not None
+            assert state.edges is not None
+            return self.rows.histogram(state.model, state.edges)
         assert isinstance(noise, SumNoise)
         unit = noise.resolution.step**2
         if not isinstance(noise, MomentNoise):
@@ -173,9 +203,11 @@ class SumRounds:
     start
         z before round 1, K x d.
     rows
-        n = sum_p w_p B_p.
+        n = sum_p w_p B_p; a gradient is divided by it, times what a row weighs.
     nodes
         How many nodes the process holds.
+    row_weight
+        What a row weighs on average, where labels weigh differently: public.
 
     Attributes
     ----------
@@ -193,14 +225,19 @@ class SumRounds:
         start: Array,
         rows: float,
         nodes: int,
+        row_weight: float = 1.0,
     ) -> None:
         assert steps.pull is not None
         self.releaser, self.noises, self.steps, self.q = releaser, noises, steps, steps.pull
         self.rows, self.nodes, self.total, self.n = rows, nodes, len(noises), 0
+        self.row_weight = row_weight
         self._attempt = 0
         self.state = Point(start, np.zeros_like(start))
         moments = sum(isinstance(noise, MomentNoise) for noise in noises)
-        self._half = moments + (self.total - moments) // 2  # the model is the mean after this round
+        self._bins = noises[-1].bins if isinstance(noises[-1], CellNoise) else 0
+        self._last = self.total - bool(self._bins)  # round that moves the point
+        self._half = moments + (self._last - moments) // 2  # the model is the mean after this round
+        self._cells: Array | None = None
         self._tail = np.zeros_like(start)
         self.members: Sequence[int] | None = None
         self._start, self._moment_noise = start, 0.0
@@ -238,20 +275,39 @@ class SumRounds:
             return None
         return self.releaser.send(self.n, self.state, self._attempt)[1]
 
+    def pass_over(self, *, again: bool) -> None:
+        """Begin a round, or an attempt at it, in which this node has no part."""
+        self.n, self._attempt = (self.n, self._attempt + 1) if again else (self.n + 1, 0)
+        if self.releaser is not None:
+            self.releaser.pass_over(self.n, self._attempt)
+
+    def entry(self, *, again: bool) -> int:
+        """Return under which number the next round's release is entered, or the next attempt's."""
+        masks = self.releaser.masks if self.releaser else None
+        return self.total + masks.spares + 1 if again and masks else self.n + 1
+
     def receive(self, total: Array) -> RoundProgress:
         """End the round with the weighed sum of all messages, K x d."""
         before = self.state
         if self.releaser and self.releaser.masks:
             self.releaser.masks.follow(self.n, total)
         if isinstance(self.noises[self.n - 1], MomentNoise):
-            self.state = replace(before, inverse=self._inverse(total / self.rows))
+            moment = self._positive(total / self.rows)
+            self.state = replace(before, inverse=self._inverse(*moment), moment=_joined(*moment))
             self._moment_noise = self._deviation() / self.rows
+        elif self.n > self._last:
+            self._cells = total
         else:
-            self.state = self._moved(before, total / self.rows)
+            rows = self.rows * self.row_weight
+            self.state = self._moved(before, total / rows)
             averaged = self.n > self._half
-            self._left.append((self.state.v, self.rows, averaged, self._deviation()))
-        if self.n > self._half:
+            self._left.append((self.state.v, rows, averaged, self._deviation()))
+        if self._half < self.n <= self._last:
             self._tail += self.state.z
+        if self._bins and self.n == self._last:
+            model = on_point_grid(self._model)
+            edges = score_edges(model, self._bins, self.state.moment)
+            self.state = replace(self.state, model=model, edges=edges)
         change = np.broadcast_to(norm(self.state.z - before.z), (self.nodes, len(before.z)))
         eta = np.full(len(before.z), self.q)
         return RoundProgress(self.n, self.total, eta, np.zeros(change.shape), change)
@@ -262,15 +318,21 @@ class SumRounds:
 
     def mean(self) -> Array:
         """Return the mean of z over the last half of the rounds, P x K x d."""
-        mean = self._tail / (self.total - self._half)
-        return np.broadcast_to(mean, (self.nodes, *mean.shape))
+        return np.broadcast_to(self._model, (self.nodes, *self._model.shape))
 
     @property
     def path(self) -> SumPath:
         """What the rounds so far leave."""
         steps, rows, averaged, noise = zip(*self._left, strict=True) if self._left else [()] * 4
         return SumPath(
-            self._start, steps, rows, averaged, noise, self.state.inverse, self._moment_noise
+            self._start,
+            steps,
+            rows,
+            averaged,
+            noise,
+            self.state.inverse,
+            self._moment_noise,
+            even=self.row_weight == 1,
         )
 
     def _deviation(self) -> float:
@@ -278,8 +340,8 @@ class SumRounds:
         noise = self.noises[self.n - 1]
         assert isinstance(noise, SumNoise)
         each = (noise.parameter * noise.step)[:, 0]
-        if self._attempt:  # a spare one, with the loss of the last round
-            last = self.noises[-1]
+        if self._attempt:  # a spare one, with the loss of the last step
+            last = self.noises[self._last - 1]
             assert isinstance(last, SumNoise)
             each = each * (noise.mu / last.mu)[:, 0]
         if (
@@ -289,13 +351,35 @@ class SumRounds:
             each = each * np.array(w)
         return float(np.linalg.norm(each if self.members is None else each[list(self.members)]))
 
-    def _inverse(self, moment: Array) -> Array:
-        """(c A_+ + q I)^-1 by eigenvalues: those below 0 are noise."""
+    @property
+    def _model(self) -> Array:
+        return self._tail / (self._last - self._half)
+
+    def histogram(self, replica: int = 0) -> NoisyHistogram | None:
+        """Return what the last round released of the model's scores; None without such a round.
+
+        Rows of a node weigh as they do in the model.
+        """
+        if self._cells is None or self.state.edges is None:
+            return None
+        noise = self.noises[-1]
+        assert isinstance(noise, CellNoise)
+        counts = self._cells[replica].reshape(2, -1)
+        deviation = float(noise.of_sum(self.steps.node_weights)[replica])
+        return NoisyHistogram(
+            self.state.edges[replica], counts, deviation, float(noise.mu[:, replica].max())
+        )
+
+    def _positive(self, moment: Array) -> tuple[Array, Array]:
+        """Eigenvalues and vectors of A_+: values below 0 are noise."""
         first = self.noises[0]
         assert isinstance(first, MomentNoise)
         values, vectors = np.linalg.eigh(unpacked(moment, first.resolution.dimension))
-        scale = 1 / (self.steps.curvature * np.maximum(values, 0.0) + self.q)
-        return np.asarray((vectors * scale[:, None, :]) @ vectors.swapaxes(-1, -2))
+        return np.maximum(values, 0.0), vectors
+
+    def _inverse(self, values: Array, vectors: Array) -> Array:
+        """(c A_+ + q I)^-1."""
+        return _joined(1 / (self.steps.curvature * values + self.q), vectors)
 
     def _moved(self, at: Point, G: Array) -> Point:
         if at.inverse is not None:
@@ -308,3 +392,24 @@ class SumRounds:
         z *= np.minimum(1.0, self._radius / np.maximum(norm(z), self._radius))[:, None]
         # nodes whose libraries round differently still stand at one point
         return replace(at, z=np.rint(z / POINT_STEP) * POINT_STEP, v=v)
+
+
+def score_edges(f: Array, bins: int, moment: Array | None = None) -> Array:
+    """The ends of equally wide bins between -r and r, 0 among them: K x (bins - 1).
+
+    r = 2 sqrt(f^T A f), twice the root mean square of scores, where the second moment A was
+    released, and else ||f||, which no score passes. Scores beyond are in the bins at the ends.
+    """
+    longest = norm(f)
+    reach = longest
+    if moment is not None:
+        square = np.einsum("ki,kij,kj->k", f, moment, f)
+        reach = np.minimum(longest, 2 * np.sqrt(np.maximum(square, 0.0)))
+    reach = np.where(reach > bins * POINT_STEP, reach, 1.0)
+    edges = reach[:, None] * np.linspace(-1, 1, bins + 1)[1:-1]
+    return np.asarray(np.rint(edges / POINT_STEP) * POINT_STEP)
+
+
+def _joined(values: Array, vectors: Array) -> Array:
+    """U diag(values) U^T."""
+    return np.asarray((vectors * values[:, None, :]) @ vectors.swapaxes(-1, -2))

@@ -1,12 +1,14 @@
-from .columns import Categorical as Categorical
+from .categories import Categorical as Categorical
+from .categories import Hashed as Hashed
 from .columns import Column as Column
-from .columns import Numeric as Numeric
 from .contributions import staying_rows as staying_rows
+from .crosses import Cross as Cross
 from .datasets.base import Dataset as Dataset
 from .datasets.splitting import partition as partition
 from .datasets.synthetic import census as census
 from .datasets.uci import adult as adult
 from .datasets.uci import adult_schema as adult_schema
+from .dates import Date as Date
 from .encoding import Blocks as Blocks
 from .labels import Classes as Classes
 from .labels import Kind as Kind
@@ -17,6 +19,8 @@ from .loading import split_tables as split_tables
 from .node_rows import NodeRows as NodeRows
 from .node_rows import StreamedShard as StreamedShard
 from .node_rows import local_shard as local_shard
+from .numbers import Bins as Bins
+from .numbers import Numeric as Numeric
 from .people import first_rows as first_rows
 from .people import first_rows_at_nodes as first_rows_at_nodes
 from .people import person_codes as person_codes
@@ -25,6 +29,8 @@ from .plain import PlainCategory as PlainCategory
 from .plain import PlainColumn as PlainColumn
 from .plain import PlainNumber as PlainNumber
 from .plain import plain_column as plain_column
+from .proposals import KINDS as KINDS
+from .proposals import propose_column as propose_column
 from .readers import LEAST_MEMORY as LEAST_MEMORY
 from .readers import no_query as no_query
 from .readers import source as source
@@ -50,3 +56,5 @@ from .values import ambiguous as ambiguous
 from .values import match as match
 from .values import normalise as normalise
 from .values import spelled as spelled
+from .vectors import Fourier as Fourier
+from .vectors import Vector as Vector

@@ -16,7 +16,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.people import MOST, Contributions, spelled_id
 from dynadp.data.readers import LEAST_MEMORY
 from dynadp.data.schema import Schema
@@ -113,7 +112,7 @@ def row_bits(schema: Schema, given: Source) -> RowBits:
 
     That pass reads the ids and the columns that drop rows.
     """
-    names = tuple(column.name for column in schema.columns if column.missing == "drop")
+    names = schema.dropping_columns
     key = ("stay", schema.person, schema.rows_per_person, schema.missing_values, names)
     if key not in given.notes:
         given.notes[key] = _decided(schema, given)
@@ -154,9 +153,9 @@ def _ids(
     and which rows these are.
     """
     assert schema.person is not None
-    drops = [column for column in schema.columns if column.missing == "drop"]
-    numbers = [column.name for column in drops if isinstance(column, Numeric)]
-    texts = [column.name for column in drops if isinstance(column, Categorical)]
+    drops, known = schema.dropping_columns, schema.number_columns
+    numbers = [name for name in drops if name in known]
+    texts = [name for name in drops if name not in known]
     size = rows_at_once(memory, len(drops) + _IDS)
     hashed, start = _Hashes(schema.missing_values), 0
     for batch in coded_batches(

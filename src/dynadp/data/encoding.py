@@ -14,8 +14,10 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows
 from dynadp.data.cell_tables import CellTable, Kept, refused
-from dynadp.data.columns import Categorical, Column, Numeric
+from dynadp.data.columns import Column, Cross, Numeric
 from dynadp.data.contributions import RowsLeft, row_bits
+from dynadp.data.cross_tables import CrossTables
+from dynadp.data.declared import Cells, floats
 from dynadp.data.readers import LEAST_MEMORY
 from dynadp.data.row_blocks import Block, CodedBlock, Features, Group, StoredBlock
 from dynadp.data.schema import Schema, counted_among
@@ -93,12 +95,12 @@ class Blocks:
     def __init__(self, schema: Schema, given: Source, name: str, most: int | None = None) -> None:
         self.schema, self.given, self.name, self.most = schema, given, name, most
         self._limited, self._signs = schema.limited(), schema.label.kind == "signs"
-        memory, columns = given.memory or LEAST_MEMORY, len(schema.columns) + 1
+        memory, columns = given.memory or LEAST_MEMORY, len(schema.raw_columns)
         widths = [len(column.features) for column in schema.columns]
         numbers = sum(
             width
             for column, width in zip(schema.columns, widths, strict=True)
-            if isinstance(column, Numeric)
+            if column.numbers and not isinstance(column, Cross)
         )
         self.size = rows_at_once(memory, columns)
         self.chunk = max(64, min(8192, memory // (64 * schema.dimension)))
@@ -114,7 +116,9 @@ class Blocks:
         self._grain = float(2.0 ** (np.ceil(np.log2(longest)) - 50))
         self.passes = 0
         self._last: dict[str, CellTable] = {}  # of each column
+        self._by_name: dict[str, Column] = {column.name: column for column in schema.columns}
         self._kept = Kept(memory // 16)
+        self._crosses = CrossTables(schema, self._where, self._centre)
 
     def __iter__(self) -> Iterator[Block]:
         for part in self.parts():
@@ -125,16 +129,16 @@ class Blocks:
             for places, table in self.tables(part):
                 with counted_among(places):
                     self._limited.shard(table, self.name)  # accepts these cells, or says why not
-                coded = {n for n, v in part.kept.items() if isinstance(v, DictionaryColumn)}
+                coded = {c.name for c in self.schema.columns if _is_coded(c, part.kept)}
                 yield self._written(table, coded)
 
     def parts(self) -> Iterator[Part]:
         """Yield parts of some thousand rows."""
         bits = None if self.schema.person is None else row_bits(self.schema, self.given)
         self.passes += 1
-        columns, start = self.schema.columns, 0
-        numbers = [column.name for column in columns if isinstance(column, Numeric)]
-        texts = [column.name for column in columns if isinstance(column, Categorical)]
+        names, known, start = self.schema.raw_columns[:-1], self.schema.number_columns, 0
+        numbers = [name for name in names if name in known]
+        texts = [name for name in names if name not in known]
         (numbers if self.schema.label.kind == "numbers" else texts).append(self.schema.label.name)
         left = None if self.most is None else RowsLeft(self.most)
         for batch in coded_batches(self.given, numbers, texts, self.size):
@@ -186,21 +190,23 @@ class Blocks:
         assert scale is not None  # the rows were accepted
         y = self.schema.labels(kept)
         if self._signs:
-            return StoredBlock(np.asarray(rows * (scale * y)[:, None]))
+            return StoredBlock(np.asarray(rows * (scale * y)[:, None]), signs=y)
         return StoredBlock(np.asarray(rows * scale[:, None]), y)
 
     def _staying(self, part: CodedTable) -> NDArray[np.bool_] | None:
         """Return which rows stay; None where all do."""
         keep: NDArray[np.bool_] | None = None
-        for column in self.schema.columns:
-            if column.missing == "drop":
-                cells = part[column.name]
-                if isinstance(cells, DictionaryColumn):
-                    gone = self._table(column.name, cells).gone(cells)
-                else:
-                    gone = np.isnan(cells)
-                if gone is not None and gone.any():
-                    keep = ~gone if keep is None else keep & ~gone
+        for name in self.schema.dropping_columns:
+            cells = part[name]
+            gone: NDArray[np.bool_] | None
+            if not isinstance(cells, DictionaryColumn):
+                gone = np.isnan(cells)
+            elif name in self._by_name:
+                gone = self._table(name, cells).gone(cells)
+            else:
+                gone = self.schema.absent(cells.cells)[cells.codes]
+            if gone is not None and gone.any():
+                keep = ~gone if keep is None else keep & ~gone
         return keep
 
     def _signed(self, part: CodedTable) -> CodedBlock | None:
@@ -229,30 +235,35 @@ class Blocks:
         the slow path has to look at them.
         """
         count = _length(part)
-        columns = [(column, part[column.name]) for column in self.schema.columns]
+        coded_ones = [_is_coded(column, part) for column in self.schema.columns]
         places = [
-            np.arange(*self._where[c.name].indices(self.schema.dimension))
-            for c, v in columns
-            if not isinstance(v, DictionaryColumn)
+            np.arange(*self._where[column.name].indices(self.schema.dimension))
+            for column, coded in zip(self.schema.columns, coded_ones, strict=True)
+            if not coded
         ]
         at = np.concatenate(places) if places else np.empty(0, dtype=np.int64)
         numbers, row = np.empty((len(at), count)), 0
         tables: list[CellTable] = []
-        for column, cells in columns:
-            if isinstance(cells, DictionaryColumn):
-                tables.append(self._table(column.name, cells))
-                if tables[-1].features is None or tables[-1].refuses(cells):
+        codes_of: dict[str, NDArray[Any]] = {}
+        for column, is_coded in zip(self.schema.columns, coded_ones, strict=True):
+            if is_coded:
+                looked_up = (
+                    self._crossed(column, part)
+                    if isinstance(column, Cross)
+                    else self._looked_up(column.name, part)
+                )
+                if looked_up is None:
                     return None
+                tables.append(looked_up[0])
+                codes_of[column.name] = looked_up[1]
             else:
                 width = len(column.features)
-                if not self._fill(column, cells, numbers[row : row + width]):
+                if not self._fill(column, part, numbers[row : row + width]):
                     return None
                 row += width
         squares, coded = np.zeros(count), []
         for group, names in self._groups(tables):
-            codes = group.joint(
-                [cells.codes for name in names if isinstance(cells := part[name], DictionaryColumn)]
-            )
+            codes = group.joint([codes_of[name] for name in names])
             squares += group.squares[codes]  # exact: the order of groups does not matter
             coded.append((group, codes))
         squares += self.schema.intercept**2
@@ -282,20 +293,24 @@ class Blocks:
         scale /= schema.norm
         return scale
 
-    def _fill(self, column: Column, cells: Array, out: Array) -> bool:
-        """Write the features of a column of numbers, less the centre; return False where the slow
-        path has to look at them.
+    def _fill(self, column: Column, part: CodedTable, out: Array) -> bool:
+        """Write the features of a column that is not looked up, less the centre; return False where
+        the slow path has to look at its cells.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            plain = np.isfinite(cells.sum())  # all of them are, then
+        cells = part[column.name] if isinstance(column, Numeric) else None
+        plain = False
+        if isinstance(cells, np.ndarray):
+            with np.errstate(over="ignore", invalid="ignore"):
+                plain = bool(np.isfinite(cells.sum()))  # all of them are, then
         if plain and isinstance(column, Numeric) and "hats" not in column.encode:
+            assert isinstance(cells, np.ndarray)
             column.fill(cells, out)
         else:
-            absent = np.isnan(cells)
-            if column.missing == "refuse" and absent.any():
+            read = self._read_by(column, part)
+            if read is None:
                 return False
             try:
-                index, values = column.block(cells, absent)
+                index, values = column.joined(read)
             except CellError:
                 return False
             out[:] = 0
@@ -303,6 +318,41 @@ class Blocks:
         if self._centre is not None:
             out -= self._centre[self._where[column.name], None]
         return True
+
+    def _read_by(self, column: Column, part: CodedTable) -> dict[str, Cells] | None:
+        """Return what a column reads, numbers as such; None where the slow path has to look."""
+        read: dict[str, Cells] = {}
+        for name, missing in column.reads.items():
+            cells = part[name]
+            if isinstance(cells, DictionaryColumn):
+                absent = self.schema.absent(cells.cells)
+                try:
+                    v, gone = floats(name, cells.cells, absent)[cells.codes], absent[cells.codes]
+                except CellError:  # perhaps of a cell that none of these rows has
+                    return None
+            else:
+                v, gone = cells, np.isnan(cells)
+            if missing in ("refuse", "drop") and gone.any():
+                return None
+            read[name] = v, gone
+        return read
+
+    def _looked_up(self, name: str, part: CodedTable) -> tuple[CellTable, NDArray[Any]] | None:
+        """Return the table of a column's distinct cells and each row's code; None where the slow
+        path has to look at them.
+        """
+        cells = part[name]
+        assert isinstance(cells, DictionaryColumn)
+        table = self._table(name, cells)
+        return None if table.features is None or table.refuses(cells) else (table, cells.codes)
+
+    def _crossed(self, column: Cross, part: CodedTable) -> tuple[CellTable, NDArray[Any]] | None:
+        """Return the table of a cross's pairs and each row's pair; None where the slow path has to
+        look at the cells.
+        """
+        if self._centre is not None and len(column.features) ** 2 > _LARGEST_TABLE:
+            return None
+        return self._crosses.looked_up(column, part)
 
     def _table(self, name: str, column: DictionaryColumn) -> CellTable:
         """Return the table of a column's distinct cells."""
@@ -325,10 +375,11 @@ class Blocks:
         return CellTable(name, cells, bad, bad, y=y)
 
     def _features(self, name: str, cells: NDArray[Any]) -> CellTable:
-        column, where = next(c for c in self.schema.columns if c.name == name), self._where[name]
+        column, where = self._by_name[name], self._where[name]
         count, width = len(cells), where.stop - where.start
         absent = self.schema.absent(cells)
-        bad = absent.copy() if column.missing in ("refuse", "drop") else np.zeros(count, dtype=bool)
+        needed = column.reads[name] in ("refuse", "drop")
+        bad = absent.copy() if needed else np.zeros(count, dtype=bool)
         if self._centre is not None and width * count > _LARGEST_TABLE:
             return CellTable(name, cells, absent, bad)
         bad[~bad] = refused(lambda some: column.block(some, self.schema.absent(some)), cells[~bad])
@@ -367,6 +418,13 @@ class Blocks:
             return made
         found: list[tuple[Group, list[str]]] = self._kept.found[key][0]
         return found
+
+
+def _is_coded(column: Column, part: CodedTable) -> bool:
+    """Return whether a column's features are looked up by code."""
+    if isinstance(column, Cross):
+        return True
+    return column.name in column.reads and isinstance(part[column.name], DictionaryColumn)
 
 
 def _some(table: CodedTable, rows: slice | NDArray[np.bool_]) -> CodedTable:

@@ -35,6 +35,7 @@ _CASTS = {
     **dict.fromkeys((*_WHOLE, *(f"U{kind}" for kind in _WHOLE), "BOOLEAN", "VARCHAR"), ""),
     **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "DOUBLE"),
     "ENUM": "VARCHAR",
+    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "DATE"),
 }
 
 

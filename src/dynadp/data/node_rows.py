@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from scipy.sparse import csr_array
 
 from dynadp._arrays import faster_storage
@@ -233,7 +234,8 @@ class StreamedShard:
             count = min(self.blocks.chunk, self.null - low)
             found += count
             y = None if self.kind == "signs" else null_answers(self.kind, count)
-            yield StoredBlock(csr_array((count, self.dimension), dtype=float), y)
+            empty = csr_array((count, self.dimension), dtype=float)
+            yield StoredBlock(empty, y, np.zeros(count))
         if found != self.rows:
             raise DataError(
                 f"node {self.name!r}: its file has not the rows any more that it had; begin anew"

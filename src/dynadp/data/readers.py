@@ -7,6 +7,7 @@ names the file, the column and the row, never the content of a cell. Nothing rea
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from dynadp.data.files import Separator, open_file
 from dynadp.data.sources import RawTable, Source, foreign_errors, need, odd_type, whole_cells
+from dynadp.data.values import is_absent
 from dynadp.errors import DataError, DeclarationError
 
 LEAST_MEMORY = 16 << 20  # bytes; blocks of a streamed file would get too small below it
@@ -145,10 +147,15 @@ def _frame(data: Any, name: str) -> Source:
             wanted: cells.dtype.is_numeric() and not cells.dtype.is_integer()
             for wanted, cells in columns.items()
         }
+        times = {
+            wanted for wanted, cells in columns.items() if cells.dtype in (nw.Date, nw.Datetime)
+        }
         for wanted in names:
             kind = columns[wanted].dtype
             if not (
                 kind.is_numeric()
+                or kind == nw.Date
+                or (kind == nw.Datetime and kind.time_zone is None)
                 or kind in (nw.String, nw.Boolean, nw.Categorical, nw.Enum, nw.Object)
             ):
                 raise odd_type(name, wanted, kind)
@@ -157,8 +164,16 @@ def _frame(data: Any, name: str) -> Source:
             yield {
                 wanted: np.array(cells.cast(nw.Float64).to_numpy(), dtype=float)
                 if real[wanted]
-                else whole_cells(cells.to_list())
+                else whole_cells(_days(cells.to_list()) if wanted in times else cells.to_list())
                 for wanted, cells in part.items()
             }
 
     return Source(name, tuple(map(str, frame.columns)), read)
+
+
+def _days(times: list[Any]) -> list[Any]:
+    """Return the days of dates and of times; None for none."""
+    return [
+        None if is_absent(at, frozenset()) else at.date() if isinstance(at, datetime) else at
+        for at in times
+    ]

@@ -43,6 +43,10 @@ class Block(Protocol):
     def rows(self) -> int:
         """How many."""
 
+    @property
+    def signs(self) -> Array:
+        """y_i of each row that is multiplied by it; 0 of a null row."""
+
     def margins(self, F: Array) -> Array:
         """F A^T: K x n, for K x d vectors."""
 
@@ -62,8 +66,11 @@ class Block(Protocol):
 class StoredBlock:
     """Rows that are written down: where a column's features are too many to look up."""
 
-    def __init__(self, signed: Rows, answers: Array | None = None) -> None:
+    def __init__(
+        self, signed: Rows, answers: Array | None = None, signs: Array | None = None
+    ) -> None:
         self.signed, self.answers = signed, answers
+        self.signs = np.zeros(signed.shape[0]) if signs is None else signs
 
     @property
     def rows(self) -> int:
@@ -84,7 +91,7 @@ class StoredBlock:
 
     def some(self, rows: slice) -> "StoredBlock":
         """Some of the rows."""
-        return StoredBlock(self.signed[rows], _some(self.answers, rows))
+        return StoredBlock(self.signed[rows], _some(self.answers, rows), self.signs[rows])
 
     def dense(self) -> Array:
         """A^T."""
@@ -205,6 +212,11 @@ class CodedBlock:
     def rows(self) -> int:
         """How many."""
         return len(self.scale)
+
+    @property
+    def signs(self) -> Array:
+        """y_i: scales are above 0."""
+        return np.sign(self.scale)
 
     def margins(self, F: Array) -> Array:
         """F A^T."""

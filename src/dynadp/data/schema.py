@@ -4,7 +4,7 @@
 off the rows, so that replacing one row leaves every other vector as it was, to the last bit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -22,19 +22,19 @@ from scipy.sparse import csr_array
 from dynadp._arrays import Array, Rows
 from dynadp._cards import card, table
 from dynadp._files import digest
-from dynadp.data.columns import Column, Declared
+from dynadp.data.columns import Column, ColumnKind, Declared, with_parts
 from dynadp.data.labels import Answer, Label, Target
 from dynadp.data.people import first_rows, person_codes
 from dynadp.data.row_blocks import whole_features
 from dynadp.data.shard import Shard, first_of, require_declared
-from dynadp.data.values import absent, to_array
+from dynadp.data.values import absent, days_of, to_array
 from dynadp.errors import CellError, DataError, DeclarationError
 
 Table = Mapping[str, ArrayLike]
 
 
 class Schema(Declared):
-    """x = s( (phi(raw) - centre, intercept) / norm ), with s such that ||x|| <= 1.
+    """x = v / max(norm, ||v||), v = (phi(raw) - centre, intercept): so ||x|| <= 1.
 
     Attributes
     ----------
@@ -44,14 +44,17 @@ class Schema(Declared):
         The label column and its two values, or more; or a column of numbers with public bounds
         (:class:`~dynadp.data.labels.Target`), which files declare as ``target``.
     norm
-        Public row-norm bound: rows are divided by it before they are clipped.
+        Public bound on ||v||, in units of the scaled columns. With ``clip`` longer rows are
+        shortened to it, and with ``none`` they are refused; then all are divided by it. It has no
+        say with ``unit``, nor where rows are centred privately, because they are scaled to norm 1
+        there.
     intercept
         The constant appended to every row *before* scaling, so that it counts in the norm and is
         regularised like the rest; 0 for none.
     scaling
-        ``clip``: x / max(1, ||x||). ``unit``: x / ||x||, so that every row has norm 1. ``none``:
-        leave as it is, for features whose norm the declared bound already covers; a :class:`Shard`
-        refuses longer rows.
+        ``clip``: v / max(norm, ||v||). ``unit``: v / ||v||, so that every row has norm 1; a private
+        centring round makes it that. ``none``: v / norm, for features that the bound covers
+        already; a :class:`Shard` refuses longer rows.
     centre
         A public vector subtracted from the features; rows are dense then.
     missing_values
@@ -86,6 +89,11 @@ class Schema(Declared):
     silos_per_person: Annotated[int, Field(ge=1)] = 1
     adjacency: Literal["replace", "add-remove"] = "replace"
 
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _parts_are_whole(cls, columns: Any) -> Any:
+        return with_parts(columns)
+
     @field_validator("columns")
     @classmethod
     def _columns_differ(cls, columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -98,11 +106,18 @@ class Schema(Declared):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Schema":
-        if self.label.name in {column.name for column in self.columns}:
+        names = {column.name for column in self.columns}
+        if self.label.name in names | set(self.raw_columns[:-1]):
             raise ValueError(
                 f"the label {self.label.name!r} is declared as a column too; the model would read "
                 f"its answer"
             )
+        for column in self.columns:
+            if column.name not in column.reads and column.name in self.raw_columns:
+                raise ValueError(
+                    f"{column.kind} {column.name!r} has the name of a column of the rows; give its "
+                    f"features a name of their own"
+                )
         if self.person is not None and self.person in self.raw_columns:
             raise ValueError(
                 f"the person {self.person!r} is declared as a column or as the label too; the "
@@ -176,7 +191,19 @@ class Schema(Declared):
     @property
     def raw_columns(self) -> tuple[str, ...]:
         """Names of the raw columns that a row is made of; the label is last."""
-        return (*(column.name for column in self.columns), self.label.name)
+        return (*_read_by(self.columns), self.label.name)
+
+    @property
+    def number_columns(self) -> frozenset[str]:
+        """Names of the raw columns that hold numbers for all that read them."""
+        numbers = frozenset().union(*(column.numbers for column in self.columns))
+        texts = {n for column in self.columns for n in column.reads if n not in column.numbers}
+        return numbers - texts
+
+    @property
+    def dropping_columns(self) -> tuple[str, ...]:
+        """Names of the raw columns of which a missing cell drops the row."""
+        return tuple(dict.fromkeys(name for column in self.columns for name in column.drops))
 
     @property
     def read_columns(self) -> tuple[str, ...]:
@@ -205,7 +232,7 @@ class Schema(Declared):
     @property
     def drops_missing(self) -> bool:
         """Whether a row with a missing cell may be dropped."""
-        return any(c.missing == "drop" for c in self.columns)
+        return bool(self.dropping_columns)
 
     @property
     def classes(self) -> int:
@@ -232,20 +259,21 @@ class Schema(Declared):
         been dropped (:meth:`kept`).
         """
         columns = self._read(table)
+        gone = {name: self.absent(cells) for name, cells in columns.items()}
         blocks = []
         for column in self.columns:
-            cells = columns[column.name]
-            absent = self.absent(cells)
-            if column.missing in ("refuse", "drop") and absent.any():
-                drops = column.missing == "drop"
-                advice = "drop such rows first with kept()" if drops else "declare what to do"
-                raise CellError(
-                    f"column {column.name!r}",
-                    int(np.argmax(absent)),
-                    "the value is missing and the schema says missing = "
-                    f"{column.missing!r}; {advice}",
-                )
-            blocks.append(column.block(cells, absent))
+            for name, missing in column.reads.items():
+                if missing in ("refuse", "drop") and gone[name].any():
+                    drops = missing == "drop"
+                    advice = "drop such rows first with kept()" if drops else "declare what to do"
+                    raise CellError(
+                        f"column {name!r}",
+                        int(np.argmax(gone[name])),
+                        f"the value is missing and the schema says missing = {missing!r}; {advice}",
+                    )
+            blocks.append(
+                column.joined({name: (columns[name], gone[name]) for name in column.reads})
+            )
         count = len(blocks[0][0])
         starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
         index = np.hstack(
@@ -271,10 +299,9 @@ class Schema(Declared):
     def kept(self, table: Table) -> NDArray[np.bool_]:
         """Return which rows stay: those without a missing cell in a column that drops them."""
         columns = self._read(table)
-        keep = np.ones(len(columns[self.columns[0].name]), dtype=bool)
-        for column in self.columns:
-            if column.missing == "drop":
-                keep &= ~self.absent(columns[column.name])
+        keep = np.ones(len(next(iter(columns.values()))), dtype=bool)
+        for name in self.dropping_columns:
+            keep &= ~self.absent(columns[name])
         return keep
 
     def used(self, table: Table) -> NDArray[np.bool_]:
@@ -287,7 +314,7 @@ class Schema(Declared):
         ids = _cells(table, self.person)
         if len(ids) != len(keep):
             raise DataError(
-                f"column {self.person!r} has {len(ids)} rows, {self.columns[0].name!r} has "
+                f"column {self.person!r} has {len(ids)} rows, {self.raw_columns[0]!r} has "
                 f"{len(keep)}"
             )
         keep[keep] = first_rows(ids[keep], self.rows_per_person, self.missing_values)
@@ -343,8 +370,8 @@ class Schema(Declared):
 
     def _read(self, table: Table) -> dict[str, NDArray[Any]]:
         """Return the schema's columns as arrays of equal length."""
-        cells = {column.name: _cells(table, column.name) for column in self.columns}
-        first = self.columns[0].name
+        cells = {name: _cells(table, name) for name in _read_by(self.columns)}
+        first = self.raw_columns[0]
         for name, column in cells.items():
             if len(column) != len(cells[first]):
                 raise DataError(
@@ -372,6 +399,11 @@ def _short(value: Any) -> str:
         shown = ", ".join(map(str, value[:4]))
         return shown if len(value) <= 4 else f"{shown}, ... ({len(value)})"
     return str(value)
+
+
+def _read_by(columns: Iterable[ColumnKind]) -> tuple[str, ...]:
+    """Return the names of the raw columns that these read, each once."""
+    return tuple(dict.fromkeys(name for column in columns for name in column.reads))
 
 
 @contextmanager
@@ -405,4 +437,6 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
         cells = np.asarray(column, dtype=object)
     if cells.ndim != 1:
         raise DataError(f"column {name!r} has {cells.ndim} dimensions; expected one value a row")
+    if cells.dtype.kind == "M":
+        return days_of(cells)
     return cells.astype(int) if cells.dtype.kind == "b" else cells

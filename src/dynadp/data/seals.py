@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp._files import write_bytes
-from dynadp.data.columns import Numeric
+from dynadp._files import parse_json, write_bytes
 from dynadp.data.schema import Schema
 from dynadp.data.streaming import DictionaryColumn
 from dynadp.data.values import normalise
@@ -85,7 +84,7 @@ class Seal:
                 write_bytes(self.path, json.dumps(content).encode(), new=True, mode=0o600)
                 return
         try:
-            content = json.loads(self.path.read_bytes())
+            content = parse_json(self.path.read_bytes())
             key, before = bytes.fromhex(content["key"]), str(content["seal"])
         except OSError as error:
             raise RecordError(
@@ -122,7 +121,7 @@ class Fingerprint:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._numbers = {c.name for c in schema.columns if isinstance(c, Numeric)}
+        self._numbers = set(schema.number_columns)
         if schema.label.kind == "numbers":
             self._numbers.add(schema.label.name)
         self._hashes = {name: blake2b(name.encode()) for name in schema.raw_columns}

@@ -148,6 +148,9 @@ def _maker(given: Source, name: str, kind: Any, text: bool) -> Callable[[Any], C
     types = arrow.types
     values = kind.value_type if types.is_dictionary(kind) else kind
     real = types.is_floating(values) or types.is_decimal(values)
+    if text and (types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is None)):
+        days = _Distinct()
+        return lambda column: days(column.cast(arrow.date32()).dictionary_encode())
     if not (
         real
         or types.is_integer(values)

@@ -151,14 +151,14 @@ def count(schema: Schema, data: Any, size: int = 65536) -> int:
     Only the columns that decide it are read, so that no cell is checked.
     """
     given = source(data)
-    given.require([column.name for column in schema.columns])
+    given.require(schema.raw_columns[:-1])
     if given.streamed and schema.person is not None:
         return row_bits(schema, given).count()
     if given.streamed and not schema.drops_rows:
         return length(given)
-    deciding = tuple(c for c in schema.columns if c.missing == "drop") or schema.columns[:1]
+    deciding = tuple(c for c in schema.columns if c.drops) or schema.columns[:1]
     part = schema.model_copy(update={"columns": deciding})
-    names = (*(column.name for column in deciding), *schema.read_columns[len(schema.raw_columns) :])
+    names = (*part.raw_columns[:-1], *schema.read_columns[len(schema.raw_columns) :])
     staying = staying_rows(part, given)
     return sum(int(np.sum(staying(batch, 0))) for batch in given.batches(names, size))
 
@@ -213,14 +213,14 @@ class _Tally:
         }
         checks[self.schema.label.name] = self.schema.labels
         sound = True
-        for column, check in checks.items():
+        for check in checks.values():
             try:
                 with counted_among(places):
                     check(kept)
             except CellError as bad:
                 sound = False
                 where = f"node {self.name!r}, {bad.column}"
-                self.mistakes.setdefault(column, CellError(where, bad.row, bad.reason))
+                self.mistakes.setdefault(where, CellError(where, bad.row, bad.reason))
         if sound:
             row = int(places[error.row])
             self.mistakes.setdefault("", CellError(error.column, row, error.reason))

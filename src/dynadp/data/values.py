@@ -47,9 +47,13 @@ class _Vocabulary(NamedTuple):
     wholes: dict[str, int]  # texts of digits
 
     def as_number(self, text: str) -> int:
-        digits, _, zeros = text.partition(".")
-        whole = text if zeros.strip("0") else digits
-        return self.numbers.get(_decimal(text), self.wholes.get(whole, -1))
+        return self.numbers.get(_decimal(text), self.wholes.get(whole_number(text), -1))
+
+
+def whole_number(text: str) -> str:
+    """Return digits without a point that only zeros follow: "1.0" spells "1"."""
+    digits, _, zeros = text.partition(".")
+    return digits if _DIGITS.fullmatch(digits) and not zeros.strip("0") else text
 
 
 @lru_cache(maxsize=1000)
@@ -128,6 +132,11 @@ def is_absent(value: Any, blank: frozenset[str]) -> bool:
         return value is None or bool(value != value)
     except (TypeError, ValueError, ArithmeticError):
         return True  # such as pandas' NA, which is neither equal nor unequal to itself
+
+
+def days_of(times: NDArray[Any]) -> NDArray[Any]:
+    """Return the day of each time, as objects; None for none."""
+    return np.array(times.astype("datetime64[D]").tolist(), dtype=object)
 
 
 def signs(labels: NDArray[Any], negative: Value, positive: Value, name: str) -> Array:

@@ -17,7 +17,12 @@ from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Kind
 from dynadp.errors import SumSpoiled
 
-Publish = Callable[[bytes, Kind, int], None]
+
+class Publish(Protocol):
+    """Sends a letter to the neighbours, or tries to."""
+
+    def __call__(self, data: bytes, kind: Kind, n: int, author: str | None = None) -> None:
+        """Send it; ``author`` is another node's name where its letter is handed on."""
 
 
 class Awaiting(NamedTuple):
@@ -31,6 +36,10 @@ class Awaiting(NamedTuple):
         Kind and round of letters that wake the node too, whoever sends them.
     seen
         How many of those were here when it began to wait.
+    also
+        Author, kind and round of letters to ask for in passing.
+    late
+        Whether letters were sent long ago, and are asked for at once.
     """
 
     kind: Kind
@@ -38,6 +47,8 @@ class Awaiting(NamedTuple):
     authors: tuple[str, ...]
     watched: tuple[tuple[Kind, int], ...] = ()
     seen: int = 0
+    also: tuple[tuple[str, Kind, int], ...] = ()
+    late: bool = False
 
     def missing(self, inbox: Inbox) -> list[str]:
         """Return whose letters are missing; nobody's where a watched one came."""
@@ -45,15 +56,18 @@ class Awaiting(NamedTuple):
             return []
         return inbox.awaited(self.kind, self.round, self.authors)
 
-    def wanted(self, inbox: Inbox, author: str) -> list[tuple[Kind, int]]:
-        """Return kind and round of what to ask for, of a node whose letter is missing: that, and
-        the next watched one of each kind.
+    def wanted(self, inbox: Inbox, author: str) -> list[tuple[str, Kind, int]]:
+        """Return author, kind and round of what to ask for, where a node's letter is missing: that,
+        the next watched one of each kind, and with the first such node what else is wanted.
         """
         found = {self.kind: self.round}
         for kind, n in self.watched:
             if author not in inbox.here(kind, n):
                 found.setdefault(kind, n)
-        return list(found.items())
+        wanted = [(author, kind, n) for kind, n in found.items()]
+        if inbox.missing(self.kind, self.round, self.authors)[:1] == [author]:
+            wanted += [one for one in self.also if one[0] not in inbox.here(*one[1:])]
+        return wanted
 
 
 class NodeExchange(Protocol):

@@ -103,7 +103,7 @@ class AcceptanceRules:
             self.note_rules.check(letter)
         if self.ballots is not None:
             self.ballots.check(letter)
-        if letter.kind in ("without", "held") and self.ballots is not None:
+        if letter.kind in ("without", "held", "back") and self.ballots is not None:
             return letter
         if letter.kind in ("join", "welcome"):
             if self.note_rules is None or letter.body:
@@ -156,7 +156,7 @@ def is_broadcast(kind: Kind, n: int) -> bool:
     """Whether all nodes need this letter, so that neighbours hand it on: centring (round 0), means,
     sums and keys, and who takes part in sums.
     """
-    return kind in ("mean", "sum", "sealed", "key", "without", "held") or (
+    return kind in ("mean", "sum", "sealed", "key", "without", "held", "back") or (
         kind == "message" and n == 0
     )
 

@@ -34,6 +34,7 @@ Kind = Literal[
     "welcome",
     "without",
     "held",
+    "back",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VERSION, NOTED = 1, 2  # without and with a note
@@ -67,7 +68,8 @@ class Letter:
         after the run, ``sum`` of a round of algorithm "sum", ``sealed`` of a sealed sum; ``key``,
         the public half of a node's key for the run; ``join`` and ``welcome``, by which a node that
         was away is taken in again (their round is the epoch); ``without``, whom a node proposes to
-        leave out of a sum, and ``held``, over whom it holds one.
+        leave out of a sum, ``held``, over whom it holds one, and ``back``, by which a node asks
+        the members of sums to take it in again (their round is the number of a sum).
     run, config
         SHA-256 of the run's name, and the hash of its configuration: 32 bytes each.
     author, round

@@ -16,6 +16,7 @@ from typing import IO
 
 import numpy as np
 
+from dynadp._files import parse_json
 from dynadp.errors import NameTaken
 from dynadp.mechanisms import Draws
 
@@ -43,7 +44,7 @@ class Life:
         file = stack.enter_context(os.fdopen(made, "r+b", buffering=0))
         _lock(file, path, node)
         try:
-            before = int(json.loads(file.read() or b"0")["number"])
+            before = int(parse_json(file.read() or b"0")["number"])
         except (ValueError, TypeError, KeyError):  # new, or cut short: neighbours know the number
             before = 0
         life = cls(token_hex(16), before + 1, file)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import Absence, Journal, SealedSum, SumRounds, WeighedSum
+from dynadp.consensus import Absence, Journal, Masks, SealedSum, SumRounds, WeighedSum
 from dynadp.engines.ballots import Ballots
 from dynadp.engines.exchange import Awaiting, Letters
 from dynadp.engines.letters import Kind
@@ -46,15 +46,27 @@ def rows_of(plan: Plan, members: Sequence[str]) -> float:
 
 
 def members_of(
-    plan: Plan, absence: Absence, letters: Letters, journal: Journal
+    plan: Plan, absence: Absence, letters: Letters, journal: Journal, masks: Masks | None = None
 ) -> Membership | None:
     """Return the members of all sums to come; None where a run waits for all nodes."""
     ballots = ballots_of(plan, absence)
     if ballots is None:
         return None
     senders = [plan.bound.nodes[p] for p in plan.senders]
-    made = Membership(letters, ballots, senders, least_of(plan, absence))
-    made.begin(spent=letters.inbox.rules.me in senders and bool(journal.sent(_first(plan))))
+    sends = letters.inbox.rules.me in senders
+
+    def released() -> int:
+        rounds = reversed(range(plan.rounds + 1)) if sends else iter(())
+        return next((n for n in rounds if journal.sent(n) is not None), 0)
+
+    def open_to_returns() -> bool:  # the last attempt is not risked for one that may leave again
+        return masks is None or masks.spares < len(plan.release_plan.spares)
+
+    least = least_of(plan, absence)
+    made = Membership(
+        letters, ballots, senders, least, released=released, open_to_returns=open_to_returns
+    )
+    made.begin(spent=sends and bool(journal.sent(_first(plan))))
     return made
 
 
@@ -68,36 +80,39 @@ def swap_members(
 ) -> Generator[Awaiting, None, dict[str, Array]]:
     """Publish V, if there is one; return the vectors of all who take part in this sum."""
     letters = members.letters
-    _post(members, kind, n, V)
+    _post(members, kind, n, n, V)
     yield from members.settle(kind, n, partial=True)
     letters.checkpoint("received")
-    return {name: letters.inbox.values(name, kind, n) for name in members.sending}
+    those = (name for name in members.summed if name in members.senders)
+    return {name: letters.inbox.values(name, kind, n) for name in those}
 
 
 def swap_sealed(
-    members: Membership, entry: int, words: Any
+    members: Membership, entry: int, n: int, words: Any | None
 ) -> Generator[Awaiting, None, tuple[frozenset[str], Any]]:
-    """Publish a sealed letter; return who is left out, and the letters of all members, P x 1 x d;
-    None where somebody is, or where their lengths differ.
+    """Publish a sealed letter for round n, if there is one; return who is left out, and the letters
+    of all members, P x 1 x d; None where somebody is, or where their lengths differ.
     """
     letters = members.letters
-    _post(members, "sealed", entry, np.ascontiguousarray(words, np.uint64).view(np.float64))
+    own = None if words is None else np.ascontiguousarray(words, np.uint64).view(np.float64)
+    _post(members, "sealed", entry, n, own)
     away = yield from members.settle("sealed", entry, partial=False)
     letters.checkpoint("received")
     if away:
         return away, None
-    found = [letters.inbox.values(name, "sealed", entry) for name in members.sending]
+    found = [letters.inbox.values(name, "sealed", entry) for name in members.summed]
     if len({len(one) for one in found}) > 1:
         return away, None
     return away, np.array(found)[:, None].view(np.uint64)
 
 
-def _post(members: Membership, kind: Kind, n: int, V: Any) -> None:
+def _post(members: Membership, kind: Kind, entry: int, n: int, V: Any) -> None:
     inbox = members.letters.inbox
     if V is not None:
         others = [name for name in members.sending if name != members.me]
-        again = bool(inbox.missing(kind, n, others))
-        members.letters.send(kind, n, V, members.note, again=again)
+        again = bool(inbox.missing(kind, entry, others))
+        note = members.note(kind, entry, n)
+        members.letters.send(kind, entry, V, note, again=again)
 
 
 @dataclass(frozen=True)
@@ -117,7 +132,7 @@ class MemberSums:
     def __call__(self, n: int, V: Array | None) -> Generator[Awaiting, None, Array]:
         """Send this node's message, where it has one, and add up those of all who take part."""
         found = yield from swap_members(self.members, "sum", n, None if V is None else V[0, 0])
-        self.rounds.rows = rows_of(self.plan, self.members.members)
+        self.rounds.rows = rows_of(self.plan, self.members.summed)
         assert self.plan.steps is not None
         nodes, weights = self.plan.bound.nodes, self.plan.steps.node_weights
         senders = self.plan.release_plan.nodes
@@ -144,13 +159,15 @@ class MemberSealedSums:
         releaser = self.rounds.releaser
         assert releaser is not None
         assert releaser.masks is not None
-        away, words = yield from swap_sealed(self.members, releaser.entry, V[0, 0])
+        own = None if V is None else V[0, 0]
+        away, words = yield from swap_sealed(self.members, releaser.entry, n, own)
+        releaser.masks.among(self.members.members)
         if away:
-            releaser.masks.among(self.members.members)
             raise SumSpoiled(f"{', '.join(sorted(away))} stayed away from a sealed sum")
         if words is None:
             raise SumSpoiled("letters of one sealed sum have different lengths")
-        self.rounds.rows = rows_of(self.plan, self.members.members)
+        self.rounds.rows = rows_of(self.plan, self.members.summed)
         senders = self.plan.release_plan.nodes
-        self.rounds.members = [senders.index(name) for name in self.members.sending]
+        there = [name for name in self.members.summed if name in senders]
+        self.rounds.members = [senders.index(name) for name in there]
         return SealedSum(releaser.releases.noises)(n, words)

@@ -79,7 +79,10 @@ class MemoryNode:
     def on_round(self, progress: RoundProgress) -> None:
         """Do nothing; called after every round."""
 
-    def publish(self, data: bytes, kind: Kind, n: int) -> None:
+    def on_again(self) -> None:
+        """Do nothing; called where all rounds begin anew from their letters."""
+
+    def publish(self, data: bytes, kind: Kind, n: int, author: str | None = None) -> None:
         """Send a letter to all neighbours."""
         self.network.send(self.me, data)
 
@@ -105,6 +108,7 @@ class MemoryNode:
             self.open_draws(),
             exchange=network.exchange(self) if network.exchange else None,
             on_round=self.on_round,
+            on_again=self.on_again,
             checkpoint=self.checkpoint,
             storage=network.storage,
         )
@@ -219,10 +223,10 @@ class MemoryNetwork:
         """Ask the neighbours of a waiting node for the letters that it misses."""
         for author in node.missing:
             assert node.awaiting is not None
-            for kind, n in node.awaiting.wanted(node.inbox, author):
-                for name in node.run.neighbours if is_broadcast(kind, n) else (author,):
+            for whose, kind, n in node.awaiting.wanted(node.inbox, author):
+                for name in node.run.neighbours if is_broadcast(kind, n) else (whose,):
                     other = self.nodes.get(name)  # an exchange may wait for anybody
-                    if other and other.up and (data := other.inbox.answer(author, kind, n)):
+                    if other and other.up and (data := other.inbox.answer(whose, kind, n)):
                         node.offer(data, name)
 
     def finish(self) -> dict[str, NodeResult]:

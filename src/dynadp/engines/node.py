@@ -63,11 +63,18 @@ from dynadp.engines.member_sums import (
     swap_members,
     swap_sealed,
 )
-from dynadp.engines.membership import Membership
+from dynadp.engines.membership import Membership, Overtaken
 from dynadp.engines.notes import NoteRules
 from dynadp.engines.sealing import CentringAttempts, forgetting, purpose_of
 from dynadp.errors import RecordError, SumSpoiled
-from dynadp.mechanisms import Draws, centre_of, centred, centring_grid, private_centre
+from dynadp.mechanisms import (
+    Draws,
+    NoisyHistogram,
+    centre_of,
+    centred,
+    centring_grid,
+    private_centre,
+)
 from dynadp.planning import Plan, spread_of
 from dynadp.problem import integer_rows_of, local_problem, public_storage
 
@@ -133,7 +140,7 @@ class NodeRun:
         neighbours, ballots = frozenset(self.neighbours), ballots_of(self.plan, self.absence)
         rules = AcceptanceRules(self.me, neighbours, run, config, keys, self.rounds, self.grids())
         if ballots is not None:
-            return replace(rules, longest_note=ballots.width, ballots=ballots)
+            return replace(rules, longest_note=ballots.longest_note, ballots=ballots)
         if not self.edges_may_end:
             return rules
         nodes, near = self.topology.nodes, self.topology.neighbours
@@ -220,12 +227,15 @@ class NodeResult:
         The nodes whose messages it is made of; empty for all.
     spread
         How far noise may have moved it; None where that is not known.
+    histogram
+        What the last round released of its scores; None without such a round.
     """
 
     schema: Schema = field(repr=False)
     vector: Array = field(repr=False)
     members: tuple[str, ...] = ()
     spread: Spread | None = field(default=None, repr=False)
+    histogram: NoisyHistogram | None = field(default=None, repr=False)
 
 
 def node_rounds(
@@ -238,6 +248,7 @@ def node_rounds(
     *,
     exchange: NodeExchange | None = None,
     on_round: Callable[[RoundProgress], None] = lambda progress: None,
+    on_again: Callable[[], None] = lambda: None,
     checkpoint: Checkpoint = no_checkpoint,
     storage: Any = "auto",
 ) -> Generator[Awaiting, None, NodeResult]:
@@ -264,6 +275,8 @@ def node_rounds(
         neighbours' plain letters (:class:`~dynadp.engines.exchange.NeighbourLetters`).
     on_round
         Called after every round.
+    on_again
+        Called where all rounds begin anew from their letters: others held a sum without this node.
     checkpoint
         Called at the points of a round, by name.
     storage
@@ -277,15 +290,21 @@ def node_rounds(
         prepared.require_people()
     masks = (yield from _masks(run, letters, journal, draws)) if plan.sealing else None
     with forgetting(masks, journal):
-        members = members_of(plan, run.absence, letters, journal)
-        schema, vector, left, spread = yield from _learnt(
-            run, prepared, letters, journal, draws, on_round, storage, exchange, masks, members
-        )
-    if members is not None and len(members.members) < len(run.topology.nodes):
-        left = members.members
+        while True:
+            members = members_of(plan, run.absence, letters, journal, masks)
+            given = draws, on_round, storage, exchange, masks, members
+            try:
+                learnt = yield from _learnt(run, prepared, letters, journal, *given)
+                break
+            except Overtaken:
+                if masks:
+                    masks.begin_again(run.topology.nodes)
+                on_again()
+    if members is not None and len(members.summed) < len(run.topology.nodes):
+        learnt = replace(learnt, members=members.summed)
     journal.close("finished")
     checkpoint("closed")
-    return NodeResult(schema, np.asarray(vector), left, spread)
+    return learnt
 
 
 def _learnt(
@@ -299,9 +318,9 @@ def _learnt(
     exchange: NodeExchange | None,
     masks: Masks | None,
     members: Membership | None,
-) -> Generator[Awaiting, None, tuple[Schema, Array, tuple[str, ...], Spread | None]]:
+) -> Generator[Awaiting, None, NodeResult]:
     """All rounds: returns the schema with its centre, the model, whose messages it is made of,
-    nobody for all, and how far noise may have moved it.
+    nobody for all, how far noise may have moved it, and the histogram of its scores.
     """
     plan, p, checkpoint = run.plan, run.index, letters.checkpoint
     if masks:
@@ -322,17 +341,16 @@ def _learnt(
         least = 2 if run.absence.least is None else run.absence.least
         book = EdgeBook(run.topology, run.me, plan.rounds, least, letters, journal)
         vector, left = yield from admm_going_on(book, rounds, plan.output, on_round)
-        return schema, vector, left, None
+        return NodeResult(schema, np.asarray(vector), left)
     learn = exchange or _exchange(run, letters, rounds, members)
     while not rounds.over:
-        V = rounds.release()
+        V = yield from _released(rounds, members, again=False)
         while True:
             try:
                 learnt = yield from learn(rounds.n, V)
                 break
             except SumSpoiled:
-                assert isinstance(rounds, SumRounds)
-                V = rounds.release_again()
+                V = yield from _released(rounds, members, again=True)
         progress = rounds.receive(learnt)
         sent = np.empty((0, 1, 0)) if V is None else V
         on_round(progress.with_messages(sent, rounds.points))
@@ -350,8 +368,24 @@ def _learnt(
     else:
         means = yield from letters.swap("mean", plan.rounds, own, run.topology.nodes)
         vector = np.array(list(means.values())).mean(axis=0)
-    path = rounds.path if isinstance(rounds, SumRounds) else None
-    return schema, vector, (), None if exchange else spread_of(plan, path, node=p)
+    if isinstance(rounds, SumRounds):
+        spread = spread_of(plan, rounds.path, node=p)
+        return NodeResult(schema, np.asarray(vector), (), spread, rounds.histogram())
+    spread = None if exchange else spread_of(plan, node=p)
+    return NodeResult(schema, np.asarray(vector), (), spread)
+
+
+def _released(
+    rounds: Rounds | SumRounds, members: Membership | None, *, again: bool
+) -> Generator[Awaiting, None, Any]:
+    """Begin the next round, or the next attempt at it; return the node's message, None where it has
+    no part in the sum.
+    """
+    if isinstance(rounds, Rounds):
+        return rounds.release()
+    if members is not None and not (yield from members.sends(rounds.entry(again=again))):
+        return rounds.pass_over(again=again)
+    return rounds.release_again() if again else rounds.release()
 
 
 def _centred(
@@ -368,7 +402,8 @@ def _centred(
         return schema
     those, noise = plan.senders, plan.mechanism.noise
     names = [run.topology.nodes[p] for p in those]
-    sent = journal.sent(0) if me in names else {}
+    sends = me in names and (members is None or (yield from members.sends(0)))
+    sent = journal.sent(0) if sends else {}
     if sent is None:
         own = [plan.centrings[run.index]]
         made = private_centre(schema, [rows.sums], [me], own, draws, noise, plan.unit)
@@ -423,22 +458,23 @@ def _sealed_centre(
         return schema
     attempts = CentringAttempts(plan, schema, masks, [run.index], seeded=draws.seeded)
     while True:
-        sent = journal.sent(attempts.entry)
+        sends = members is None or (yield from members.sends(attempts.entry))
+        sent = journal.sent(attempts.entry) if sends else {}
         if sent is None:
             made = attempts.letters(np.array([rows.sums.total]), draws)
             letters.checkpoint("computed")
             sent = journal.spend(attempts.entry, attempts.events, made)
             letters.checkpoint("spent")
-        own = sent[me].view(np.uint64)
+        own = sent[me].view(np.uint64) if sent else None
         if members is None:
             words = yield from letters.swap_sealed(attempts.entry, own, nodes)
         else:
-            away, words = yield from swap_sealed(members, attempts.entry, own)
+            away, words = yield from swap_sealed(members, attempts.entry, 0, own)
+            masks.among(members.members)
             if away:
-                masks.among(members.members)
                 attempts.again()
                 continue
-        centre = attempts.centre(words, rows_of(plan, members.members if members else nodes))
+        centre = attempts.centre(words, rows_of(plan, members.summed if members else nodes))
         if centre is not None:
             return centred(schema, centre)
 
@@ -468,7 +504,13 @@ def _admm_rounds(
     p, s = run.index, run.plan.settings
     releases = run.plan.release_plan.some(slice(p, p + 1))
     problem = local_problem(
-        [held], s.loss, s.regularizer, releases.public.C, s.rho, storage=storage
+        [held],
+        s.loss,
+        s.regularizer,
+        releases.public.C,
+        s.rho,
+        storage=storage,
+        class_weights=s.class_weights,
     )
     V, bound = np.zeros((1, 1, problem.dimension)), releases.public.gamma
     degrees = run.topology.degrees[p : p + 1]
@@ -494,7 +536,14 @@ def _sum_rounds(
         p = whole.nodes.index(run.me)
         releases = whole.some(slice(p, p + 1))
         made = releases.resolution, plan.settings.loss
-        rows = integer_rows_of([held], *made, storage=storage, weighed=releases.weighed)
+        rows = integer_rows_of(
+            [held],
+            *made,
+            storage=storage,
+            weighed=releases.weighed,
+            class_weights=plan.settings.class_weights,
+        )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint, masks=masks)
-    return SumRounds(releaser, whole.noises, plan.steps, start, plan.rows, 1)
+    weight = plan.settings.row_weight
+    return SumRounds(releaser, whole.noises, plan.steps, start, plan.rows, 1, weight)

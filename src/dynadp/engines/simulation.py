@@ -46,7 +46,7 @@ from dynadp.engines.absences import RoundsWithAbsences, models_of_those_present
 from dynadp.engines.sealing import forgetting, purpose_of
 from dynadp.engines.simulated_absence import AbsentSums
 from dynadp.errors import DeclarationError, SumSpoiled
-from dynadp.mechanisms import Draws, RoundNoise, SystemEntropy
+from dynadp.mechanisms import Draws, NoisyHistogram, RoundNoise, SystemEntropy
 from dynadp.planning import Consortium, Plan, start_of
 from dynadp.privacy import Event
 from dynadp.problem import (
@@ -93,6 +93,8 @@ class Run:
         Who took part in each round, where nodes stayed away; otherwise None.
     path
         Of algorithm "sum": what says how far noise moves the model.
+    histograms
+        What the last round released of each replica's scores; empty without such a round.
     """
 
     V: Array = field(repr=False)
@@ -107,6 +109,7 @@ class Run:
     stopped: bool
     absences: AwaySums | None = field(default=None, repr=False)
     path: SumPath | None = field(default=None, repr=False)
+    histograms: tuple[NoisyHistogram, ...] = field(default=(), repr=False)
 
     def _repr_html_(self) -> str:
         """The card of a notebook."""
@@ -332,7 +335,16 @@ def simulate(
         stopped=rounds.stopped,
         absences=absences,
         path=rounds.path if isinstance(rounds, SumRounds) else None,
+        histograms=histograms_of(rounds, replicas),
     )
+
+
+def histograms_of(rounds: Rounds | SumRounds, replicas: int = 1) -> tuple[NoisyHistogram, ...]:
+    """Return what the last round released of each replica's scores; empty without such a round."""
+    if not isinstance(rounds, SumRounds):
+        return ()
+    found = (rounds.histogram(k) for k in range(replicas))
+    return tuple(one for one in found if one is not None)
 
 
 def _exchanged(rounds: Rounds | SumRounds, exchange: Exchange) -> tuple[Array, Array]:
@@ -415,8 +427,14 @@ class _Setup:
         made = releases.resolution, plan.settings.loss
         rows: IntegerRows | StreamedIntegerRows
         if self.device == "cpu":
-            how = {"replicas": self.replicas, "storage": self.storage}
-            rows = integer_rows_of(held, *made, weighed=releases.weighed, **how)  # type: ignore[arg-type]
+            rows = integer_rows_of(
+                held,
+                *made,
+                replicas=self.replicas,
+                storage=self.storage,
+                weighed=releases.weighed,
+                class_weights=plan.settings.class_weights,
+            )
         else:
             blocks = [to_device(_dense(shard), self.device) for shard in held]
             whose = people_of(held) if releases.weighed else None
@@ -425,11 +443,16 @@ class _Setup:
                 replicas=self.replicas,
                 storage="dense",
                 people=whose,
+                labels=[shard.y for shard in held if isinstance(shard, Shard)],
+                class_weights=plan.settings.class_weights,
                 answers=answers_of(held, plan.settings.loss),
             )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, masks=masks)
-        return SumRounds(releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards))
+        weight = plan.settings.row_weight
+        return SumRounds(
+            releaser, releases.noises, plan.steps, start, plan.rows, len(self.shards), weight
+        )
 
     def admm_rounds(
         self,
@@ -453,13 +476,23 @@ class _Setup:
         constants = t.loss, t.regularizer, t.C, t.rho
         if device == "cpu":
             problem = local_problem(
-                self.shards, *constants, replicas=replicas, storage=self.storage
+                self.shards,
+                *constants,
+                replicas=replicas,
+                storage=self.storage,
+                class_weights=plan.settings.class_weights,
             )
         else:
             targets = answers_of(self.shards, t.loss)
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(
-                blocks, *constants, replicas=replicas, storage="dense", targets=targets
+                blocks,
+                *constants,
+                replicas=replicas,
+                storage="dense",
+                labels=[s.y for s in self.shards if isinstance(s, Shard)],
+                class_weights=plan.settings.class_weights,
+                targets=targets,
             )
         alpha = plan.table(replicas)
         given_plan = problem, topology, penalties, plan.mechanism, alpha, V, gamma

@@ -1,8 +1,9 @@
 """What the parameters of an estimator ask for: whose total, by which mechanism, in which plan."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,11 +12,21 @@ from numpy.typing import NDArray
 from dynadp import _require
 from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
+from dynadp.estimators.ready import PRIVATE
 from dynadp.mechanisms import Mechanism, NoProtection, Sealed, mechanism_for, mechanism_names
-from dynadp.planning import Constants, Plan, SumConstants, plan, schedule_from, unit_of
+from dynadp.planning import (
+    Constants,
+    Plan,
+    SumConstants,
+    class_weights_of,
+    plan,
+    schedule_from,
+    unit_of,
+    with_histogram,
+)
 from dynadp.privacy import Unit, check_delta
-from dynadp.problem import Loss, Softmax, SquaredL2, default_loss
-from dynadp.runs import declared_rows
+from dynadp.problem import EVEN, ClassWeights, Loss, Softmax, SquaredL2, default_loss
+from dynadp.runs import BALANCED, Calibration, Costs, Threshold, declared_rows, threshold_at
 
 _PLANNED = {
     "C": 1.0,
@@ -25,7 +36,7 @@ _PLANNED = {
 }  # what the planner decides, and how it is left alone
 _NO_BOUND = (
     "data_norm is not given: declare a bound on the length ||x|| of every row that is known "
-    "without looking at the rows, or a schema= with bounds for each column; a bound read off the "
+    "without looking at the rows, or bounds= for each column, or a schema=; a bound read off the "
     "rows would leak them. Longer rows are clipped to it"
 )
 
@@ -135,15 +146,29 @@ class Choices:
                 "adjacency is 'add-remove', and without a mechanism nothing stays secret; leave "
                 "adjacency and rows out"
             )
-        if given.schema is not None and (given.data_norm is not None or parts):
+        bounds, centre = self.ready
+        numbers = (given.data_norm, bounds)
+        if given.schema is not None and (parts or any(bound is not None for bound in numbers)):
             raise DeclarationError(
-                "a schema bounds the rows of one frame: give it without data_norm, and nodes= for "
-                "its rows"
+                "a schema bounds the rows of one frame: give it without data_norm and bounds, and "
+                "nodes= for its rows"
+            )
+        if all(bound is not None for bound in numbers):
+            raise DeclarationError(
+                "data_norm and bounds are both given; give one of them: bounds where columns "
+                "differ in scale"
+            )
+        ready = bounds is not None or not (isinstance(centre, str) and centre == PRIVATE)
+        if ready and (given.schema is not None or shards):
+            raise DeclarationError(
+                "bounds and centre are for numbers that are not bounded yet; a schema declares its "
+                "own centre, and shards are bounded rows: leave them out"
             )
         if (
             given.mechanism is not None
             and given.schema is None
             and given.data_norm is None
+            and bounds is None
             and not shards
         ):
             raise DeclarationError(_NO_BOUND)
@@ -153,6 +178,78 @@ class Choices:
             _require.whole("rounds", given.rounds)
         if given.data_norm is not None:
             _require.positive("data_norm", given.data_norm, ", a public bound on ||x||")
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Refuse what contradicts itself of classes, thresholds and probabilities."""
+        given = self.given
+        if given.calibration and not self.may_calibrate:
+            raise DeclarationError(
+                "calibration is True, and it is a release of sums: give mechanism='sum' or "
+                "'sealed', or 'auto' with epsilon, or leave it out"
+            )
+        if given.threshold is not None and given.cost is not None:
+            raise DeclarationError("give threshold or cost, from which one follows, not both")
+        self.wanted  # noqa: B018 (refused here, before anything is spent)
+
+    @property
+    def ready(self) -> tuple[Any, Any]:
+        """Bounds and centre of features that are given as numbers."""
+        return self.given.bounds, self.given.centre
+
+    @property
+    def may_calibrate(self) -> bool:
+        """Whether sums may release a histogram of scores, as far as parameters tell."""
+        given = self.given
+        if given.calibration is False or given.mechanism is None or self.algorithm != "sum":
+            return False
+        return bool(given.calibration) or given.epsilon is not None
+
+    @property
+    def wanted(self) -> Threshold | None:
+        """The threshold that is asked for, or what it is made of."""
+        given = self.given
+        if given.cost is None:
+            if isinstance(given.threshold, str) and given.threshold != BALANCED:
+                raise DeclarationError(
+                    f"threshold is {given.threshold!r}; expected a score or 'balanced'"
+                )
+            return None if given.threshold is None else given.threshold
+        try:
+            false_positive, false_negative = given.cost
+        except (TypeError, ValueError):
+            raise DeclarationError(
+                f"cost is {given.cost!r}; expected two numbers above 0: that of a false positive "
+                "and that of a false negative"
+            ) from None
+        return Costs(false_positive, false_negative)
+
+    @property
+    def by_cost(self) -> bool:
+        """Whether the threshold is made of probabilities."""
+        return self.wanted is not None and not isinstance(self.wanted, int | float)
+
+    def threshold(self, loss: Loss, calibration: Calibration | None) -> float:
+        """Return the threshold of a fit's scores; 0 where noise drowned what it is made of."""
+        if not self.by_cost:
+            return 0.0 if self.wanted is None else float(self.wanted)  # type: ignore[arg-type]
+        if calibration is None and loss.name == "logistic" and not getattr(loss, "margin", 1.0):
+            calibration = Calibration(1.0, 0.0, "a logistic loss without margin", self.positives)
+        if calibration is None:
+            warnings.warn(
+                "the threshold by cost is left at 0: nothing tells how scores become "
+                "probabilities; fit with calibration=True and two classes, more rows or a larger "
+                "epsilon",
+                UserWarning,
+                stacklevel=4,
+            )
+            return 0.0
+        return threshold_at(calibration, self.wanted or 0.0)
+
+    @property
+    def positives(self) -> float | None:
+        """The declared share of the second class."""
+        return None if self.given.positives is None else float(self.given.positives)
 
     def plan(
         self,
@@ -160,9 +257,22 @@ class Choices:
         topology: Topology,
         width: int,
         problems: int,
-        classes: int = 2,
+        classes: int,
+        labels: Sequence[Any],
+        features: int | None,
+        centring: bool,
     ) -> Plan | None:
-        """Return the plan of a fit with a total; None where each release's loss is given."""
+        """Return the plan of a fit with a total; None where each release's loss is given.
+
+        Parameters
+        ----------
+        counts, topology, width, problems
+            Rows at each node, the network, d, and how many problems share the total.
+        classes, labels
+            How many classes one problem tells apart, 0 for numbers; and all label values.
+        features, centring
+            How many features there are without the intercept, and whether they are centred.
+        """
         if self.given.epsilon is None:
             return None
         sums, loss = self.algorithm == "sum", self.planned_loss
@@ -176,22 +286,69 @@ class Choices:
             constants = SumConstants.of(classes, loss, **given)
         else:
             constants = replace(Constants() if loss is None else Constants.of(loss), **given)
-        return plan(
+        planned = partial(
+            plan,
             counts.tolist(),
             topology,
             width,
             epsilon=self.given.epsilon,
             delta=self.given.delta,
             mechanism=self.mechanism,
-            centring=self.given.schema is not None and self.given.schema.centre is None,
-            features=None if self.given.schema is None else self.given.schema.feature_count,
+            centring=centring,
+            features=features,
             weights=self.given.weights,
             constants=constants,
             problems=problems,
             unit=self.unit,
             classes=classes,
             loss=loss,
+            class_weights=self._class_weights(labels),
+            positives=self.positives if classes == 2 else None,
         )
+        if self._calibrates(problems, classes):
+            made = planned(calibration=True)
+            if self.calibration or self._stands_out(made):
+                return made
+        return planned()
+
+    def _stands_out(self, made: Plan) -> bool:
+        """Whether rows of a label may stand out from a histogram's noise: a quarter of all rows, or
+        the declared share of either label.
+        """
+        share = 0.25 if self.positives is None else min(self.positives, 1 - self.positives)
+        return made.rows * share > made.least_histogram
+
+    def _class_weights(self, classes: Sequence[Any]) -> ClassWeights:
+        """Of two classes; several have their own in each problem (:meth:`weights`)."""
+        if len(classes) != 2:
+            return EVEN
+        return class_weights_of(self.given.class_weight, classes, self.positives)
+
+    def weights(self, classes: Sequence[Any]) -> tuple[float, ...]:
+        """What rows of each of several classes weigh; empty for two, and where all weigh alike."""
+        given = self.given.class_weight
+        if given is None or len(classes) == 2:
+            return ()
+        if not isinstance(given, Mapping) or {str(key) for key in given} != set(map(str, classes)):
+            raise DeclarationError(
+                f"class_weight is {given!r}; expected a number for each of {len(classes)} classes"
+            )
+        by_text = {str(key): float(weight) for key, weight in given.items()}
+        return tuple(by_text[str(one)] for one in classes)
+
+    def _calibrates(self, problems: int, classes: int) -> bool:
+        alone = problems == 1 and classes == 2
+        if not alone and self.calibration:
+            raise DeclarationError(
+                "calibration is True, and it is for labels of two values; leave it out"
+            )
+        return alone and self.may_calibrate
+
+    @property
+    def calibration(self) -> bool | None:
+        """Whether a histogram of scores is asked for; None where that follows from the rows."""
+        given: bool | None = self.given.calibration
+        return given
 
     @property
     def planned_loss(self) -> Loss | None:
@@ -226,7 +383,9 @@ class Choices:
             return Softmax() if margin is None else Softmax(margin)
         return self.loss
 
-    def part(self, whole: Plan | None, problems: int, classes: int = 2) -> Plan:
+    def part(
+        self, whole: Plan | None, problems: int, classes: int = 2, labels: Sequence[Any] = ()
+    ) -> Plan:
         """Return what each problem of a plan does, or what its parameters say without one."""
         if whole is not None:
             settings = replace(whole.settings, regularizer=self.given.regularizer or SquaredL2())
@@ -240,10 +399,17 @@ class Choices:
             rho=self.given.rho,
             eta=self.given.eta,
             rounds=self.given.rounds or 1000,
-            mechanism=self.mechanism,
+            class_weights=self._class_weights(labels),
+            positives=self.positives if classes == 2 else None,
+            mechanism=self._with_histogram(problems, classes),
             schedule=None if by_round is None else schedule_from(by_round),
             unit=None if by_round is None else self.unit,
         )
+
+    def _with_histogram(self, problems: int, classes: int) -> Mechanism | None:
+        if self.mechanism is None or not self._calibrates(problems, classes):
+            return self.mechanism
+        return with_histogram(self.mechanism)
 
     @cached_property
     def mechanism(self) -> Mechanism | None:
@@ -306,6 +472,33 @@ class TargetChoices(Choices):
                 "known about the quantity; bounds read off y would leak it. Numbers beyond them "
                 "are clipped"
             )
+
+    def _check_labels(self) -> None:
+        """There are no labels."""
+
+    @property
+    def ready(self) -> tuple[Any, Any]:
+        """Neither: rows are divided by data_norm alone, so that answers are linear in them."""
+        return None, PRIVATE
+
+    @property
+    def may_calibrate(self) -> bool:
+        """False: there are no labels."""
+        return False
+
+    @property
+    def calibration(self) -> bool | None:
+        """None: there are no labels."""
+        return None
+
+    @property
+    def positives(self) -> float | None:
+        """None: there are no labels."""
+        return None
+
+    def weights(self, classes: Sequence[Any]) -> tuple[float, ...]:
+        """None: there are no labels."""
+        return ()
 
     @property
     def planned_loss(self) -> Loss | None:

@@ -2,12 +2,13 @@
 process with all nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
@@ -16,20 +17,27 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dynadp._arrays import Array
 from dynadp.data import Schema, no_query
+from dynadp.engines import Run
 from dynadp.errors import DeclarationError
-from dynadp.estimators.inputs import (
-    encode_classes,
-)
+from dynadp.estimators.choices import Choices
+from dynadp.estimators.inputs import encode_classes
 from dynadp.estimators.network import NetworkEstimator, unquoted
+from dynadp.estimators.ready import PRIVATE, ReadyNumbers
 from dynadp.mechanisms import Mechanism
-from dynadp.planning import Constants
+from dynadp.planning import Constants, Plan
 from dynadp.problem import Logistic, Loss, Softmax, Weights, probabilities
+from dynadp.runs import calibration_of
 
 _NO_PROBABILITIES = (
     "predict_proba: scores of this loss are no log-odds, because it has a margin or is not "
     "logistic, so there are no "
     "probabilities; use decision_function to rank rows and predict for labels, or fit with "
-    "loss='logistic', margin=0.0"
+    "calibration=True (two classes and sums) or with loss='logistic', margin=0.0"
+)
+_DROWNED = (
+    "predict_proba: noise drowns the rows of a label in the histogram of scores that was released "
+    "for probabilities, so there are none; use decision_function, or fit with more rows or a "
+    "larger epsilon"
 )
 
 
@@ -41,28 +49,45 @@ def _is_softmax(estimator: "NetworkClassifier") -> bool:
 
 
 def _has_probabilities(estimator: "NetworkClassifier") -> bool:
+    if (words := _without_probabilities(estimator)) is not None:
+        raise AttributeError(words)
+    return True
+
+
+def _without_probabilities(estimator: "NetworkClassifier") -> str | None:
+    """Why there is no predict_proba; None where there is one, or will be after a fit."""
     if _is_softmax(estimator):
-        return True
+        return None
     loss, margin = estimator.loss, estimator.margin
     if margin is None and estimator.epsilon is not None:
         margin = Constants().margin
     if not loss.margin if isinstance(loss, Logistic) else loss == "logistic" and not margin:
-        return True
-    raise AttributeError(_NO_PROBABILITIES)
+        return None
+    if vars(estimator).get("calibration_") is not None:
+        return None
+    if vars(estimator).get("histogram_") is not None:
+        return _DROWNED
+    if "classes_" in vars(estimator) or not estimator.calibration:
+        return _NO_PROBABILITIES
+    return None
 
 
 class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     """min over f of sum_p (C_p/B_p) sum_i L(y_i f.z_i) + rho R(f), at P nodes that exchange
     messages: a linear classifier.
 
-    z = (x/data_norm, 1)/sqrt(2), or x/data_norm without an intercept: a row within ``data_norm``
-    has norm at most 1, and a longer one is scaled down to norm 1, intercept and all. That leaves
-    every sign of f.z (and which of several is largest) as it is, so ``coef_`` and ``intercept_``
-    are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_`` for every row,
-    and ``predict`` is its sign. The intercept is regularised like the rest.
+    z = s (x/data_norm - m, k), s such that ||z|| = 1: m is the mean of x/data_norm, released once
+    within the total as a schema's centre is, and k = 0.3 the intercept. With ``bounds`` each column
+    is scaled to [-1, 1] in place of x/data_norm, and k = 1. Where nothing is centred (sparse rows,
+    no epsilon, no intercept, ``centre=None``) z = (x/data_norm, 1)/sqrt(2), or x/data_norm without
+    an intercept, and only a row beyond ``data_norm`` is scaled, down to norm 1. Scaling a whole row
+    leaves every sign of f.z (and which of several is largest) as it is, so ``coef_`` and
+    ``intercept_`` are f in the units of X, ``decision_function`` is ``X @ coef_.T + intercept_``
+    for every row, and ``predict`` is its sign. The intercept is regularised like the rest.
 
-    More than two classes are one model of all of them by algorithm sum (softmax; maths.md 19).
-    Otherwise they are K problems, one against the rest, one after the other within the one total.
+    More than two classes are one model of all of them by algorithm sum (softmax; maths.md 20).
+    Otherwise, and with ``class_weight``, they are K problems, one against the rest, one after the
+    other within the one total.
 
     Parameters
     ----------
@@ -107,7 +132,14 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
     tol
         Without a mechanism: the certified distance from the optimum, as a share of its norm.
     data_norm
-        Public bound on ||x||. Without a mechanism the longest row stands in for it.
+        Public bound on ||x||; a longer row is shortened to it. Without a mechanism the longest row
+        stands in for it.
+    bounds
+        Instead, where columns differ in scale: (low, high), each a public number or one for every
+        column. Numbers beyond them are clipped in :meth:`fit` and extrapolated elsewhere.
+    centre
+        What is subtracted from numbers: ``private``, their mean, released within epsilon; None for
+        nothing; or a public vector in the units of X. A schema has its own.
     schema
         Instead: public declarations for raw columns. X is then a frame or mapping of them,
         ``coef_`` belongs to the schema's features and ``intercept_`` to its intercept column, and
@@ -130,6 +162,21 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         secret; a schema says so itself. ``rows`` then declares a public number for each node, or
         one for all, which is at least as large: null rows fill up what is missing, and rows beyond
         are left out. :meth:`fit` needs ``nodes``, and a topology that names them, or one node.
+    calibration
+        Whether sums release a histogram of the model's scores by label in a round of their own,
+        within the total: ``predict_proba`` and thresholds by cost follow from it. It costs a tenth
+        of the budget. By default they do where the planner makes the plan, there are two classes,
+        and rows are so many that they stand out from the histogram's noise (a quarter of them, or
+        the declared share of either class); ``predict_proba`` is there after such a fit. True asks
+        for it whatever the rows, False leaves it out.
+    class_weight, positives
+        What rows of each class weigh, a number for each value of ``classes_``, or ``balanced`` for
+        two, which needs ``positives``: the declared share of ``classes_[1]``, known without these
+        rows. Of several classes the rest of each problem weighs as its classes do on average.
+    threshold, cost
+        ``predict`` answers with ``classes_[1]`` above this score; ``balanced`` for the largest
+        balanced accuracy; or ``cost``, what wrong answers cost as (false positive, false negative),
+        from which the threshold follows by probabilities. By default 0.
     start
         Public V(0) in the units of ``coef_``, the intercept last; one for all problems or one for
         each.
@@ -143,7 +190,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         The model, 1 x d and 1, or one row for each class.
     coef_se_, intercept_se_
         How far the noise for privacy may have moved them: standard errors that leave out the
-        sampling of rows; ``noise_basis_`` says ``first order`` or ``bound`` (maths.md 19). None
+        sampling of rows; ``noise_basis_`` says ``first order`` or ``bound`` (maths.md 22). None
         where that is not known.
     node_coef_, node_intercept_
         Each node's own, P x (1 or classes) x d: its last vector, or the mean of its messages over
@@ -157,6 +204,11 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         mechanism, classes, bounds.
     plan_
         The planner's choices and reasons for all problems together; None without epsilon.
+    calibration_, histogram_
+        How scores become probabilities, and the released histogram that it follows from; None
+        without.
+    threshold_
+        Of two classes, the second is answered above this score.
     n_iter_
         Rounds of the longest problem.
     topology_
@@ -199,6 +251,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         weights: Weights = "rows",
         tol: float = 1e-6,
         data_norm: float | None = None,
+        bounds: Any = None,
+        centre: Any = PRIVATE,
         schema: Schema | None = None,
         fit_intercept: bool = True,
         classes: ArrayLike | None = None,
@@ -207,6 +261,11 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         silos_per_person: int = 1,
         adjacency: str = "replace",
         rows: int | Mapping[str, int] | None = None,
+        calibration: bool | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        positives: float | None = None,
+        threshold: float | str | None = None,
+        cost: tuple[float, float] | None = None,
         start: ArrayLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -229,6 +288,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         self.weights = weights
         self.tol = tol
         self.data_norm = data_norm
+        self.bounds = bounds
+        self.centre = centre
         self.schema = schema
         self.fit_intercept = fit_intercept
         self.classes = classes
@@ -237,6 +298,11 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         self.silos_per_person = silos_per_person
         self.adjacency = adjacency
         self.rows = rows
+        self.calibration = calibration
+        self.class_weight = class_weight
+        self.positives = positives
+        self.threshold = threshold
+        self.cost = cost
         self.start = start
         self.random_state = random_state
 
@@ -257,6 +323,20 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         read = "read off y and treated as public; declare classes= if they are not"
         words = {"classes": read if declared is None else "declared"}
         return codes, len(self.classes_), words
+
+    def _label_values(self) -> list[Any]:
+        return list(self.classes_.tolist())
+
+    def _ready_numbers(self, X: Any, adjacency: str) -> ReadyNumbers | None:
+        return ReadyNumbers.of(self, X, adjacency)
+
+    def _learn_probabilities(
+        self, runs: Sequence[Run], chosen: Choices, plan: Plan, counted: Schema | None
+    ) -> None:
+        self.histogram_ = next((one for run in runs for one in run.histograms), None)
+        self.calibration_ = None if self.histogram_ is None else calibration_of(self.histogram_)
+        self.threshold_ = chosen.threshold(plan.settings.loss, self.calibration_)
+        self.counted_ = counted
 
     def _keep(self, coef: Array, intercept: Array) -> None:
         self.node_coef_, self.node_intercept_ = coef, intercept
@@ -285,23 +365,42 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
             scores = np.asarray(X @ self.coef_.T + self.intercept_)
         return scores.ravel() if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """classes_[1] where the score is above 0, else classes_[0]; of several the class with the
-        largest.
+    def _counted_scores(self, X: Any) -> Array:
+        """Scores as a histogram of them counted rows: f.z, z the bounded row. They differ from
+        ``decision_function`` by a factor above 0 where whole rows were scaled.
         """
         scores = self.decision_function(X)
+        schema: Schema | None = self.counted_
+        if schema is None or scores.ndim > 1:
+            return scores
+        X = unquoted(validate_data, self, X, reset=False, accept_sparse="csr", dtype=float)
+        X = X.toarray() if issparse(X) else X
+        return scores * ReadyNumbers.scaling(schema, X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """classes_[1] where the bounded row's score is above ``threshold_``, else classes_[0]; of
+        several the class with the largest.
+        """
+        scores = self._counted_scores(X)
         return np.asarray(
-            self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+            self.classes_[
+                (scores > self.threshold_).astype(int)
+                if scores.ndim == 1
+                else scores.argmax(axis=1)
+            ]
         )
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """1/(1 + e^-score); for several classes divided by their sum, or the softmax of scores of
-        one model of all of them. Rows beyond data_norm are extrapolated.
+        """1/(1 + e^-(a score + b)), a and b those of ``calibration_``, or 1 and 0 without one; for
+        several classes divided by their sum, or the softmax of scores of one model of all of them.
+        Rows beyond data_norm are extrapolated.
         """
-        scores = self.decision_function(X)
+        scores = self._counted_scores(X)
         if _is_softmax(self):
             return probabilities(scores)
+        if scores.ndim == 1 and self.calibration_ is not None:
+            scores = self.calibration_.log_odds(scores)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
         shares = np.maximum(expit(scores), np.finfo(float).tiny)
@@ -312,5 +411,5 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         none.
         """
         if name == "predict_proba":
-            raise AttributeError(_NO_PROBABILITIES)
+            raise AttributeError(_without_probabilities(self) or _NO_PROBABILITIES)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

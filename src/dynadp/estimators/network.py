@@ -21,8 +21,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from dynadp._arrays import Array
 from dynadp.consensus import Acceleration, Output, Topology
-from dynadp.data import Shard, no_query, norms, person_codes, sum_features
-from dynadp.engines import LedgerJournal, forgetting, run_masks
+from dynadp.data import Schema, Shard, no_query, norms, person_codes, sum_features
+from dynadp.engines import LedgerJournal, Run, forgetting, run_masks
 from dynadp.errors import DataError, DeclarationError
 from dynadp.estimators import saved
 from dynadp.estimators.choices import Choices
@@ -36,8 +36,9 @@ from dynadp.estimators.inputs import (
     require_rows_at,
 )
 from dynadp.estimators.one_vs_rest import solve, spent
+from dynadp.estimators.ready import ReadyNumbers
 from dynadp.mechanisms import Mechanism
-from dynadp.planning import Consortium, spread_of, start_of
+from dynadp.planning import Consortium, Plan, spread_of, start_of
 from dynadp.privacy import ADD_REMOVE, Event, Unit, worst_node
 from dynadp.runs import Coefficient, Model, centring_round, load_model, open_ledgers
 
@@ -70,6 +71,25 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     def _answers(self, y: NDArray[Any]) -> tuple[NDArray[Any], int, Mapping[str, str]]:
         """What stands for each answer, how many classes there are (0 for numbers), and where they,
         or their bounds, come from, in words for ``privacy_``.
+        """
+
+    def _label_values(self) -> list[Any]:
+        """All label values; none for numbers."""
+        return []
+
+    def _ready_numbers(self, X: Any, adjacency: str) -> ReadyNumbers | None:
+        """How features that are given as numbers are bounded and centred; None where they are only
+        divided by their bound.
+        """
+        return None
+
+    def _learn_probabilities(
+        self, runs: Sequence[Run], chosen: Choices, plan: Plan, counted: Schema | None
+    ) -> None:
+        """Keep what a histogram of scores says that was released; of numbers there is none.
+
+        ``counted`` is the schema of the rows whose scores it has, where the estimator's features
+        are numbers.
         """
 
     @abstractmethod
@@ -151,9 +171,19 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             counts = chosen.declared_counts(self.topology_.nodes)
             rows = rows.first_at_nodes(counts)
         several = classes > 2
-        together = several and self.mechanism is not None and chosen.algorithm == "sum"
+        labels = self._label_values()
+        weights = chosen.weights(labels)
+        # one model of all classes weighs rows alike
+        together = several and not weights and self.mechanism is not None
+        together = together and chosen.algorithm == "sum"
         problems = classes if several and not together else 1
         planned = classes if together or not classes else 2
+        centring, ready = schema is not None and schema.centre is None, None
+        if schema is None and not shards:
+            ready = self._ready_numbers(rows.X, chosen.unit.adjacency)
+        if ready is not None:
+            schema, centring = ready.schema, ready.centred
+            rows = rows.bounded(ready.table(rows.X))
         if schema is None:
             intercept = self.fit_intercept and not shards
             width = self.n_features_in_ + intercept
@@ -161,7 +191,10 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             intercept, width = bool(schema.intercept), schema.dimension
             # a bad cell must not be found when part of the budget is spent
             features = schema.only_features().rows(rows.X)
-        self.plan_ = chosen.plan(counts, self.topology_, width, problems, planned)
+        made_of = None if schema is None else schema.feature_count
+        self.plan_ = chosen.plan(
+            counts, self.topology_, width, problems, planned, labels, made_of, centring
+        )
         if rows.people is None and self.plan_ and self.plan_.release_plan.weighed:
             raise DeclarationError(
                 "the rows of each person are to be weighed together, and nothing says whose they "
@@ -173,7 +206,8 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{problems} problems, each with its own; give {self._choices.each[0]}, or leave "
                 "final_release out"
             )
-        one, draws = chosen.part(self.plan_, problems, planned), entropy_of(self.random_state)
+        one = chosen.part(self.plan_, problems, planned, labels)
+        draws = entropy_of(self.random_state)
         units = np.ones(width)
         start = start_of(self.start, (1, classes if several else 1, width))[0]
         events: tuple[Event, ...] = ()
@@ -183,20 +217,20 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             if journal and self.plan_:
                 journal.reserve([replace(e, seeded=draws.seeded) for e in self.plan_.events])
             if schema is not None:
-                self.schema_ = schema
                 if self.plan_ and self.plan_.centrings:
-                    centring = centring_round(
+                    bare = schema
+                    centre = centring_round(
                         self.plan_,
-                        schema,
-                        lambda p: sum_features(features[rows.owner == p]).counted(
-                            schema, counts[p]
-                        ),
+                        bare,
+                        lambda p: sum_features(features[rows.owner == p]).counted(bare, counts[p]),
                         draws,
                         journal,
                         masks,
                     )
-                    self.schema_, events = centring.applied(schema), centring.events
-                rows = rows.bounded(self.schema_.rows(rows.X))
+                    schema, events = centre.applied(schema), centre.events
+                rows = rows.bounded(schema.rows(rows.X))
+                if ready is None:
+                    self.schema_ = schema
             elif not shards:
                 norm = self.data_norm
                 if norm is None:
@@ -209,7 +243,10 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                 self.topology_,
                 plan=one,
                 together=together,
-                start=start / units,
+                start=start / units
+                if ready is None or schema is None
+                else ready.vectors(start, schema),
+                weights=weights,
                 draws=draws,
                 journal=journal,
                 masks=masks if problems == 1 else None,  # each of several has keys of its own
@@ -225,18 +262,27 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         vectors = [run.models(output)[:, 0] for run in runs]
         shape = len(self.topology_), classes if several else 1, -1
         f = np.stack(vectors, axis=1).reshape(shape) * units
-        constant = f[..., -1] if intercept else np.zeros(f.shape[:2])
-        self._keep(f[..., :-1] if intercept else f, constant)
-        many = classes if together or not classes else 2
-        those = Consortium(self.topology_, tuple(counts), width, classes=many)
+        along = None
+        if ready is not None and schema is not None:
+            self._keep(*ready.coefficients(f, schema))
+            along = ready.map(schema)
+        else:
+            constant = f[..., -1] if intercept else np.zeros(f.shape[:2])
+            self._keep(f[..., :-1] if intercept else f, constant)
+        those = Consortium(self.topology_, tuple(counts), width, classes=planned)
         bound = one.on(those)
         spreads = [
-            spread_of(bound, run.path, node=None, output=output, releases=run.releases)
+            spread_of(bound, run.path, node=None, output=output, releases=run.releases, along=along)
             for run in runs
         ]
-        saved.set_noise(self, saved.noise_in(spreads, shape[1], units, intercept=intercept))
+        ends = intercept or along is not None
+        scale = units if along is None else 1.0
+        saved.set_noise(self, saved.noise_in(spreads, shape[1], scale, intercept=ends))
         self.n_iter_ = max(len(run.rounds) for run in runs)
+        self._learn_probabilities(runs, chosen, one, None if ready is None else schema)
         known = shards or schema is not None or self.data_norm is not None
+        centred = "none" if schema is None or schema.centre is None else "declared"
+        words = {**words, "centre": "private" if events else centred}
         self.privacy_ = self._privacy(
             [*events, *spent(runs)], chosen.mechanism, problems, words, known
         )

@@ -29,6 +29,7 @@ def solve(
     start: Array,
     draws: Draws,
     journal: Journal | None,
+    weights: Sequence[float] = (),
     **how: Any,
 ) -> list[Run]:
     """One run for two classes (the second is +1) or for numbers, or one for each of several
@@ -50,6 +51,8 @@ def solve(
         V(0) of each problem, K x d.
     draws, journal
         As for :func:`~dynadp.engines.simulation.simulate`; the first problem reserves for all.
+    weights
+        What rows of each of several classes weigh; empty where all weigh the same.
     **how
         The rest of it, the same for all problems.
     """
@@ -77,7 +80,7 @@ def solve(
             simulate(
                 shards,
                 topology,
-                plan,
+                weighed(plan, weights, k),
                 start=start.ravel() if together else start[k],
                 draws=later,
                 journal=part,
@@ -85,6 +88,21 @@ def solve(
             )
         )
     return runs
+
+
+def weighed(plan: Plan, weights: Sequence[float], k: int) -> Plan:
+    """Return problem k of several whose classes weigh differently: the rest weighs as much as its
+    classes do on average.
+    """
+    if not weights:
+        return plan
+    own, rest = weights[k], [w for j, w in enumerate(weights) if j != k]
+    by_class = (float(np.mean(rest)), float(own))
+    s = replace(plan.settings, class_weights=by_class, positives=1 / len(weights))
+    steps = plan.steps
+    if steps is not None and steps.pull is not None:  # in proportion to the noise
+        steps = replace(steps, pull=steps.pull / s.row_weight)
+    return replace(plan, settings=s, steps=steps)
 
 
 def _signs(codes: NDArray[Any], positive: int) -> NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import Spread
-from dynadp.data import Target
+from dynadp.data import Schema, Target
 from dynadp.errors import RecordError
 from dynadp.estimators.choices import TargetChoices
 from dynadp.problem import Loss, Softmax
@@ -44,12 +44,16 @@ def to_model(estimator: Any, parameters: Mapping[str, Any]) -> Model:
         mechanism=_mechanism(estimator),
         privacy=_plain(estimator.privacy_),
         noise=noise_of(estimator),
+        calibration=getattr(estimator, "calibration_", None),
+        threshold=getattr(estimator, "threshold_", 0.0),
+        histogram=getattr(estimator, "histogram_", None),
         estimator={
             "parameters": {
                 name: _plain(value) for name, value in parameters.items() if name != "schema"
             },
             "feature_names_in_": _plain(getattr(estimator, "feature_names_in_", None)),
             **fitted,
+            **_counted(estimator),
         },
         target=target,
     )
@@ -87,6 +91,12 @@ def noise_of(estimator: Any) -> ModelNoise | None:
     return ModelNoise(coef, intercept, estimator.noise_basis_)
 
 
+def _counted(estimator: Any) -> dict[str, Any]:
+    """The schema of the rows whose scores were counted, where features are numbers."""
+    schema = getattr(estimator, "counted_", None)
+    return {} if schema is None else {"counted": schema.model_dump(mode="json")}
+
+
 def scaled(estimator: Any, target: Target) -> tuple[Array, Array]:
     """The coefficients of an estimator that answers a number, 1 x d and 1, on the scale of t.
 
@@ -113,7 +123,7 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
     """
     kept = model.estimator
     if kept is None:
-        names = [column.name for column in model.columns.columns]
+        names = list(model.columns.raw_columns[:-1])
         mechanism = None if model.mechanism == "none" else model.mechanism
         given = {"mechanism": mechanism, "loss": model.loss.get("name", "logistic")}
         shape = "margin" if model.target is None else "width"
@@ -136,6 +146,9 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
             f"{path} is damaged: {type(error).__name__} {error}; restore it from a copy"
         ) from error
     fitted |= {"privacy_": dict(model.privacy)} | _answering(model)
+    if model.target is None:
+        counted = kept.get("counted")
+        fitted["counted_"] = None if counted is None else Schema.model_validate(counted)
     if model.schema is not None:
         fitted["schema_"] = model.schema
     if names is not None:
@@ -150,7 +163,14 @@ def _answering(model: Model) -> dict[str, Any]:
     """What an estimator answers with."""
     if (target := model.target) is None:
         classes = np.array(model.classes)
-        return {"classes_": classes, "coef_": model.coef, "intercept_": model.intercept}
+        return {
+            "classes_": classes,
+            "coef_": model.coef,
+            "intercept_": model.intercept,
+            "calibration_": model.calibration,
+            "threshold_": model.threshold,
+            "histogram_": model.histogram,
+        }
     middle = target.middle if model.schema is None else 0.0
     return {
         "target_": target,

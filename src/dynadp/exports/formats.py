@@ -20,7 +20,7 @@ def export(
     to: str,
     path: str | Path,
     *,
-    threshold: float = 0.0,
+    threshold: float | None = None,
     table: str = "data",
     keep: Sequence[str] = (),
 ) -> None:
@@ -35,7 +35,7 @@ def export(
     path
         The file.
     threshold
-        Of two classes, scores above it are answered with the second.
+        Of two classes, scores above it are answered with the second; by default the model's own.
     table, keep
         For ``sql``: whose rows, and which of its columns come back before the answers.
     """

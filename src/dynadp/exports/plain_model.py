@@ -82,8 +82,10 @@ class PlainModel:
     target: tuple[float, float] | None = None
 
     @classmethod
-    def of(cls, model: Model, threshold: float = 0.0) -> Self:
+    def of(cls, model: Model, threshold: float | None = None) -> Self:
         """Return the plain numbers of a model, of a run or of an estimator.
+
+        Where no threshold is given it is the model's own.
 
         Raises
         ------
@@ -91,6 +93,7 @@ class PlainModel:
             If a column is of a kind that means nothing outside dynadp.
         """
         classes = len(model.classes)
+        threshold = model.threshold if threshold is None else threshold
         if threshold and model.target is not None:
             raise DataError(
                 f"threshold is {threshold:g}, and the model answers a number; leave it out"
@@ -101,6 +104,13 @@ class PlainModel:
                 "one with the largest score is answered; leave it out"
             )
         schema, given = model.schema, model.estimator or {}
+        scaled = given.get("counted") is not None
+        if threshold and scaled:
+            raise DataError(
+                f"threshold is {threshold:g}, for scores of rows of length 1 about their centre, "
+                "and an export has those of rows as they are; predict with dynadp, or export with "
+                "a threshold of 0"
+            )
         if schema is None:
             names = given.get("feature_names_in_") or [f"x{i}" for i in range(model.coef.shape[1])]
             columns: tuple[PlainColumn | ReadyNumber, ...] = tuple(map(ReadyNumber, names))
@@ -124,7 +134,7 @@ class PlainModel:
             coef=model.coef,
             intercept=model.intercept,
             threshold=threshold,
-            probability=_log_odds(model),
+            probability=None if scaled or classes != 2 else model.log_odds,
             target=None if model.target is None else (model.target.low, model.target.high),
             **bounds,
         )
@@ -168,14 +178,6 @@ class PlainModel:
     def text(self) -> str:
         """Return the JSON as text."""
         return json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n"
-
-
-def _log_odds(model: Model) -> tuple[float, float] | None:
-    if not model.gives_probabilities:
-        return None
-    if model.calibration is not None:
-        return model.calibration.slope, model.calibration.offset
-    return 1.0, 0.0
 
 
 def _column(column: PlainColumn | ReadyNumber, missing_values: tuple[str, ...]) -> dict[str, Any]:

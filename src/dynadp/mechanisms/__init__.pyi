@@ -27,12 +27,14 @@ from .entropy import SeededEntropy as SeededEntropy
 from .entropy import ShiftedDraws as ShiftedDraws
 from .entropy import SystemEntropy as SystemEntropy
 from .entropy import entropy_for as entropy_for
-from .error_sums import NoisyErrors as NoisyErrors
-from .error_sums import error_sums as error_sums
-from .error_sums import private_errors as private_errors
 from .gaussian import GaussianNoise as GaussianNoise
+from .histogram import FAINT as FAINT
 from .histogram import NoisyHistogram as NoisyHistogram
 from .histogram import private_histogram as private_histogram
+from .histogram import standing_out as standing_out
+from .noisy_errors import NoisyErrors as NoisyErrors
+from .noisy_errors import error_sums as error_sums
+from .noisy_errors import private_errors as private_errors
 from .primal import Primal as Primal
 from .primal import PrimalNoise as PrimalNoise
 from .registry import mechanism_for as mechanism_for
@@ -43,6 +45,7 @@ from .sampling import l2_laplace as l2_laplace
 from .sampling import to_grid as to_grid
 from .sealed import Sealed as Sealed
 from .sealed import check_spares as check_spares
+from .sums import CellNoise as CellNoise
 from .sums import MomentNoise as MomentNoise
 from .sums import Sum as Sum
 from .sums import SumNoise as SumNoise

@@ -3,8 +3,10 @@ all measures of a model are post-processing (maths.md 4).
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, noise_step
 from dynadp.privacy import Gaussian, Unit
 
 HISTOGRAM = "histogram"  # the purpose of its event
+FAINT = 4.0
 
 
 @dataclass(frozen=True)
@@ -32,21 +35,61 @@ class NoisyHistogram:
         and answer. Some may lie below 0.
     noise
         The standard deviation of each number's noise.
+    mu
+        What it costs, of one row.
     event
-        What it costs.
+        The same as a node's ledger has it; None for one that a run released as its last round,
+        over all nodes, which its plan accounts for.
     """
 
     edges: Array = field(repr=False)
     counts: Array = field(repr=False)
     noise: float
-    event: Gaussian = field(repr=False)
+    mu: float
+    event: Gaussian | None = field(default=None, repr=False)
+
+    @property
+    def centres(self) -> Array:
+        """The middle of each bin; those at the ends are as wide as the others."""
+        width = self.edges[1] - self.edges[0]
+        return np.append(self.edges - width / 2, self.edges[-1] + width / 2)
+
+    @property
+    def least(self) -> float:
+        """How many rows of a label stand out from noise."""
+        return standing_out(self.noise, self.counts.shape[1])
+
+    @property
+    def faint(self) -> bool:
+        """Whether noise drowns the rows of a label, so that nothing can be learnt of scores."""
+        return bool(self.counts.sum(axis=1).min() <= self.least)
 
     @property
     def message(self) -> bytes:
         """The histogram as a ledger keeps it."""
-        return json.dumps(
-            {"edges": self.edges.tolist(), "counts": self.counts.tolist(), "noise": self.noise}
-        ).encode()
+        return json.dumps({k: v for k, v in self.to_json().items() if k != "mu"}).encode()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return edges, numbers, the deviation of their noise and mu."""
+        return {
+            "edges": self.edges.tolist(),
+            "counts": self.counts.tolist(),
+            "noise": self.noise,
+            "mu": self.mu,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "NoisyHistogram":
+        """Read what :meth:`to_json` gave."""
+        edges, counts = (np.array(content[name], dtype=float) for name in ("edges", "counts"))
+        if counts.shape != (2, len(edges) + 1) or not np.isfinite(counts).all():
+            raise ValueError("expected numbers of two labels, one more in each than edges")
+        return cls(edges, counts, float(content["noise"]), float(content["mu"]))
+
+
+def standing_out(noise: float, bins: int) -> float:
+    """How many rows of a label stand out: four deviations of the sum of all cells' noise."""
+    return FAINT * max(noise, 1.0) * sqrt(2 * bins)
 
 
 def private_histogram(
@@ -85,4 +128,5 @@ def private_histogram(
     (event,) = noise.events([node], 0, counts.size, seeded=draws.seeded)
     assert isinstance(event, Gaussian)
     made = replace(event, **asdict(unit))
-    return NoisyHistogram(edges, released.reshape(counts.shape), float(deviation[0, 0]), made)
+    cells_ = released.reshape(counts.shape)
+    return NoisyHistogram(edges, cells_, float(deviation[0, 0]), mu, made)

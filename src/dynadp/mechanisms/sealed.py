@@ -11,14 +11,16 @@ from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise, Sealing
 from dynadp.mechanisms.gaussian import LARGEST, LEAST, GaussianNoise, noise_step
+from dynadp.mechanisms.histogram import HISTOGRAM
 from dynadp.mechanisms.sampling import power_of_two
-from dynadp.mechanisms.sums import MomentNoise, Sum, SumNoise, resolution_for
+from dynadp.mechanisms.sums import CellNoise, MomentNoise, Sum, SumNoise, resolution_for
 from dynadp.privacy import check_honest
 from dynadp.problem import Resolution
 
 ALL_PAIRS = 256  # up to so many members everybody shares masks with everybody
 SOME = 64  # beyond, with so many at least
 WIDER = 4.0  # times the longest sum that a first attempt gives: room for a spare one's noise
+_PART = 2.0**-20  # of a row that weighs less than another
 _APART = (
     f"mu of the centring round or of a round is more than {WIDER:g} times that of the last round, "
     "which spare attempts have, or far below it; give spares = 0, or losses that differ less"
@@ -65,6 +67,7 @@ class Sealed(Sum):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("honest", "colluding", "partners"):
             if getattr(self, name) is not None:
                 _require.whole(name, getattr(self, name), 1 if name == "honest" else 0)
@@ -126,7 +129,7 @@ class Sealed(Sum):
 
     def plan(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
         """As of sums in the open, with balls that hold spare attempts too."""
-        rounds, last = super().plan(public, alpha), alpha[..., -1]
+        rounds, last = super().plan(public, alpha), self.before_histogram(alpha)[..., -1]
         check_spares(self, alpha, last[..., None])
         wider = {id(c): c for c in rounds}
         for key, noise in wider.items():
@@ -139,6 +142,7 @@ class Sealed(Sum):
 
     def spare_attempts(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
         """As many as declared, each with the loss of the last round, whatever it is used for."""
+        alpha = self.before_histogram(alpha)
         resolution, moment = self._resolution(public, alpha), bool(self.second_moment)
         noise = self._noise(public, alpha[..., -1], resolution, moment=moment)
         return (noise.changed(purpose="spare"),) * self.spares
@@ -148,6 +152,18 @@ class Sealed(Sum):
         """As in the open, and so that the sum over all nodes fits into 64 bits."""
         most = max(float(public.counts.max()), float(public.counts.sum()) / 2**7)
         return resolution_for(public, most, mu)
+
+    def _cells(self, public: PublicNumbers, mu: Array) -> CellNoise:
+        """Each node's part of sqrt(2)/mu, or of 1/mu; weighed numbers of rows are written down as
+        multiples of 2^-20.
+        """
+        assert self.sealing is not None
+        width = 2 * self.histogram
+        numbers = sealed_numbers(
+            *(self.sealing, public.counts, mu, sqrt(public.moves), _PART, width, sqrt(width)),
+            longest=1.0,
+        )
+        return CellNoise(purpose=HISTOGRAM, bins=self.histogram, **numbers)
 
     def _noise(
         self, public: PublicNumbers, mu: Array, resolution: Resolution, *, moment: bool

@@ -1,14 +1,19 @@
 """Noisy sums over rows (maths.md 12): what algorithm "sum" releases."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from math import sqrt
+from typing import Any, ClassVar
 
 import numpy as np
 
+from dynadp import _require
 from dynadp._arrays import Array
+from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise
 from dynadp.mechanisms.discrete_gaussian import Integers, discrete_gaussian
 from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, noise_step
+from dynadp.mechanisms.histogram import HISTOGRAM
 from dynadp.problem import Resolution
 
 
@@ -59,6 +64,37 @@ class MomentNoise(SumNoise):
 
 
 @dataclass(frozen=True)
+class CellNoise(GaussianNoise):
+    """The noise of how many rows of each label have their score in each bin, of sensitivity
+    sqrt(2), or 1 where rows are added (maths.md 4).
+
+    Attributes
+    ----------
+    bins
+        K: a message holds 2 K numbers.
+    """
+
+    bins: int
+
+    def width(self, dimension: int) -> int:
+        """2 K."""
+        return 2 * self.bins
+
+    def of_sum(self, node_weights: Sequence[float]) -> Array:
+        """The deviation of each number's noise in the sum over nodes, of each replica.
+
+        Parameters
+        ----------
+        node_weights
+            w_p of all nodes; those of weight 0 send nothing.
+        """
+        each = self.parameter * self.step
+        weights = np.array([w for w in node_weights if w])[:, None]
+        each = each if self.sealing else each * weights  # which sealed sums have weighed already
+        return np.asarray(np.sqrt(np.sum(each**2, axis=0)))
+
+
+@dataclass(frozen=True)
 class Sum(Mechanism):
     """V_p = h (sum_i sigma_i k(x_i) + e), e discrete Gaussian: algorithm "sum".
 
@@ -73,16 +109,28 @@ class Sum(Mechanism):
         Whether the rows of each person are weighed, so that together they move a sum no further
         than one row may (maths.md 14): noise is then that of one row, however many rows a person
         has. The software must know whose rows they are.
+    histogram
+        Bins of a histogram of the model's scores by label, which the last round releases: of it
+        follow probabilities, thresholds and measures. 0 for none.
     """
 
     second_moment: bool | None = None
     weighed: bool = field(default=False, kw_only=True)
+    histogram: int = field(default=0, kw_only=True)
     name: ClassVar[str] = "sum"
     algorithm: ClassVar[str] = "sum"
     exchange: ClassVar[str] = "open"
     why: ClassVar[str] = (
         "noisy sums over rows at one common point, exact in whole numbers; unequal nodes do no harm"
     )
+
+    def __post_init__(self) -> None:
+        check_bins(self.histogram)
+
+    def describe(self) -> dict[str, Any]:
+        """Return name and parameters; without ``histogram`` where there is none."""
+        made = super().describe()
+        return made if self.histogram else {k: v for k, v in made.items() if k != "histogram"}
 
     @property
     def noise(self) -> str:
@@ -103,7 +151,10 @@ class Sum(Mechanism):
         return self._noise(public, alpha, self._resolution(public, alpha), moment=False)
 
     def plan(self, public: PublicNumbers, alpha: Array) -> tuple[RoundNoise, ...]:
-        """The second moment first, where there is one; then gradients."""
+        """The second moment first, where there is one; then gradients; a histogram last, where
+        there is one.
+        """
+        every, alpha = alpha, self.before_histogram(alpha)
         resolution, rounds = self._resolution(public, alpha), list[RoundNoise]()
         for n in range(alpha.shape[-1]):
             moment = bool(self.second_moment) and n == 0
@@ -115,7 +166,28 @@ class Sum(Mechanism):
                 rounds.append(rounds[-1])
             else:
                 rounds.append(self._noise(public, alpha[..., n], resolution, moment=moment))
+        if self.histogram:
+            rounds.append(self._cells(public, every[..., -1]))
         return tuple(rounds)
+
+    def before_histogram(self, alpha: Array) -> Array:
+        """Return mu of all rounds, P x K x T, but that of the histogram."""
+        return alpha[..., :-1] if self.histogram else alpha
+
+    def _cells(self, public: PublicNumbers, mu: Array) -> CellNoise:
+        """sqrt(2)/mu, or 1/mu where rows are added; the ball holds all rows in one cell."""
+        deviation = sqrt(public.moves) / mu
+        step = noise_step(deviation, 1.0)
+        reach = public.counts[:, None] + deviation * (sqrt(2.0 * self.histogram) + 12.0)
+        return CellNoise(
+            phi=np.zeros(mu.shape),
+            step=step,
+            radius=np.minimum(reach, LARGEST * step),
+            mu=mu,
+            parameter=deviation / step * (1 + 1e-12),
+            purpose=HISTOGRAM,
+            bins=self.histogram,
+        )
 
     @staticmethod
     def _resolution(public: PublicNumbers, mu: Array) -> Resolution:
@@ -143,6 +215,16 @@ class Sum(Mechanism):
             purpose="moment" if moment else "gradient",
             resolution=resolution,
             weighed=self.weighed,
+        )
+
+
+def check_bins(bins: int) -> None:
+    """Refuse an odd number of bins, as one edge is at 0, and fewer than four."""
+    _require.whole("histogram", bins, 0)
+    if bins % 2 or bins == 2:
+        raise DeclarationError(
+            f"histogram is {bins} bins; expected an even number from 4, with an edge at 0, or 0 "
+            "for none"
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,16 @@ from dynadp.consensus import Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, NoProtection
 from dynadp.privacy import Schedule, Unit, constant
-from dynadp.problem import Logistic, Loss, Regularizer, SquaredL2, Weights
+from dynadp.problem import (
+    EVEN,
+    ClassWeights,
+    Logistic,
+    Loss,
+    Regularizer,
+    SquaredL2,
+    Weights,
+    check_class_weights,
+)
 
 Alpha = Schedule | float | Sequence[Schedule | float]
 
@@ -45,6 +55,11 @@ class Settings:
         ``equal``: every node does, as in the paper; see :func:`~dynadp.problem.terms.shares`.
     eta
         The penalty: a number, or one for each replica; None for :func:`default_eta`.
+    class_weights
+        (w_-, w_+): what a row of either label weighs, public; they are divided by the larger one.
+    positives
+        The share of rows with the positive label, declared and public; it says how much all rows
+        weigh together. None for one half.
     """
 
     loss: Loss = field(default_factory=Logistic)
@@ -53,8 +68,16 @@ class Settings:
     weights: Weights = "rows"
     rho: float = 1e-4
     eta: float | Sequence[float] | None = None
+    class_weights: ClassWeights = EVEN
+    positives: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "class_weights", check_class_weights(self.class_weights))
+        if self.positives is not None and not 0 < self.positives < 1:
+            raise DeclarationError(
+                f"positives is {self.positives!r}; expected the declared share of rows with the "
+                "positive label, between 0 and 1"
+            )
         for name, kind in (("loss", Loss), ("regularizer", Regularizer)):
             given = getattr(self, name)
             if not isinstance(given, kind):
@@ -64,6 +87,22 @@ class Settings:
                 )
         _require.positive("C", self.C)
         _require.positive("rho", self.rho)
+
+    @property
+    def row_weight(self) -> float:
+        """w_- (1 - p) + w_+ p, p the declared share of positive rows: what a row weighs on average.
+
+        1 without class weights.
+        """
+        share = 0.5 if self.positives is None else self.positives
+        return self.class_weights[0] * (1 - share) + self.class_weights[1] * share
+
+    @property
+    def by_class(self) -> dict[str, Any]:
+        """Class weights and the declared share, for a record; empty where rows weigh the same."""
+        if self.class_weights == EVEN:
+            return {}
+        return {"class_weights": list(self.class_weights), "positives": self.positives}
 
     def eta_of(self, replicas: int = 1) -> Array:
         """Return the penalty of each replica."""

@@ -30,7 +30,14 @@ from dynadp.mechanisms import (
 )
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, loss_words, span, warnings_about
+from dynadp.planning.reasons import (
+    asked,
+    burdens,
+    class_reasons,
+    loss_words,
+    span,
+    warnings_about,
+)
 from dynadp.planning.sum_planner import plan_sums
 from dynadp.planning.sums import SumConstants, gaussian_mu
 from dynadp.privacy import (
@@ -43,9 +50,19 @@ from dynadp.privacy import (
     per_node,
     upper_bound,
 )
-from dynadp.problem import Logistic, Loss, Weights, default_loss, shares
+from dynadp.problem import (
+    EVEN,
+    ClassWeights,
+    Logistic,
+    Loss,
+    Weights,
+    check_class_weights,
+    default_loss,
+    shares,
+)
 
 C = 1.0  # only C/q counts
+BINS = 32  # of a histogram of scores
 TARGET_PULL = 5.0  # k for targets
 DEFAULT = "sum"  # whatever nodes, rows and totals are
 WHY_DEFAULT = (
@@ -101,6 +118,9 @@ def plan(
     constants: Constants | SumConstants | None = None,
     problems: int = 1,
     unit: Unit | None = None,
+    calibration: bool = False,
+    class_weights: ClassWeights = EVEN,
+    positives: float | None = None,
     classes: int = 2,
     loss: Loss | None = None,
 ) -> Plan:
@@ -142,6 +162,12 @@ def plan(
         K problems on the same rows, one after the other, that share the total.
     unit
         Whose total it is: a person with up to so many rows at a node, at up to so many nodes.
+    calibration
+        Whether the last round of sums releases a histogram of the model's scores by label, within
+        the total: probabilities, thresholds and measures follow from it.
+    class_weights, positives
+        What rows of the negative and of the positive label weigh, and the declared share of
+        positive ones (:class:`~dynadp.planning.parts.Settings`).
     classes
         How many values the label has; more than two for algorithm ``sum`` alone. 0 for a target.
     loss
@@ -167,6 +193,13 @@ def plan(
             f"mechanism is 'none', which protects nothing; expected one of "
             f"{', '.join(mechanism_names())}"
         )
+    if calibration:
+        chosen = with_histogram(chosen)
+    if classes != 2 and (calibration or class_weights != EVEN or positives is not None):
+        raise DeclarationError(
+            "calibration, class_weights and positives are for labels of two values, and this label "
+            f"has {classes or 'none: a number is predicted'}; leave them out"
+        )
     if isinstance(chosen, Sum):
         sums = plan_sums(
             Consortium(topology, tuple(int(b) for b in counts), dimension, features, classes),
@@ -178,6 +211,8 @@ def plan(
             constants=constants if isinstance(constants, SumConstants) else None,
             problems=problems,
             unit=whom,
+            class_weights=class_weights,
+            positives=positives,
             loss=loss,
         )
         require_promise(sums)
@@ -196,7 +231,9 @@ def plan(
     # of one row, as if it were replaced: where rows are added, the same mu needs half the noise
     mus = mus * (2 / whom.moves) / (whom.rows * sqrt(whom.silos))
     shared = shares(C, B, weights)
-    q = pull * T / (float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P))
+    weighed = Settings(class_weights=class_weights, positives=positives)
+    N = float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P)
+    q = pull * T / (N * weighed.row_weight)
     rho = constants.ridge * q
     eta = (q - rho) / (2 * float(topology.degrees.mean()))
     features = dimension - 1 if features is None else features
@@ -222,7 +259,7 @@ def plan(
     for (most, *_), alike in kinds.items():
         alphas[alike] = calibrate(partial(events, p=alike[0]), most, delta)
     made = Plan(
-        settings=Settings(loss=loss, C=C, weights=weights, rho=rho, eta=eta),
+        settings=replace(weighed, loss=loss, C=C, weights=weights, rho=rho, eta=eta),
         protection=Protection(
             mechanism=chosen,
             schedule=per_node(dict(zip(nodes, alphas.tolist(), strict=True))),
@@ -243,6 +280,7 @@ def plan(
         f"{asked(totals)}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = "
         f"{span(mus)} has; C = {C:g}, since only C/q counts",
         loss_words(loss),
+        *class_reasons(made.settings),
         f"a centring round with {scale} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "
         "budget: centred rows differ more"
         if share
@@ -257,6 +295,64 @@ def plan(
     if not made.release_plan.final:  # whose output the caller still has to choose
         require_promise(made)
     return with_reasons(made, reasons)
+
+
+def with_histogram(mechanism: Mechanism, bins: int = BINS) -> Sum:
+    """Return the mechanism with a last round that releases a histogram of scores."""
+    if not isinstance(mechanism, Sum):
+        raise DeclarationError(
+            f"mechanism is {mechanism.name!r}, whose messages go to neighbours alone, and the "
+            "histogram that calibration needs is a sum over all nodes: take mechanism sum or "
+            "sealed, or leave calibration out and release one for each node with dynadp evaluate "
+            "--ledger FILE --mu M --calibrate"
+        )
+    return mechanism if mechanism.histogram else replace(mechanism, histogram=bins)
+
+
+def class_weights_of(
+    given: Mapping[Any, float] | str | None, label: Sequence[Any], positives: float | None
+) -> ClassWeights:
+    """Return (w_-, w_+) of what a user gives: a number for each label value, or ``balanced``.
+
+    Parameters
+    ----------
+    given
+        By label value; ``balanced`` for (1/(1 - p), 1/p), p the declared share; None for 1 each.
+    label
+        The label values, the negative one of two first.
+    positives
+        p, declared: it is never counted, as that would be a release.
+    """
+    if given is None:
+        return EVEN
+    if len(label) != 2:
+        raise DeclarationError(
+            f"class_weight is given, and the label has {len(label) or 'no'} classes; it is for two"
+        )
+    if given == "balanced":
+        if positives is None or not 0 < positives < 1:
+            raise DeclarationError(
+                f"class_weight is 'balanced' and positives is {positives!r}; declare the share of "
+                "rows with the positive label, between 0 and 1, as it is known without these rows: "
+                "counting them would be a release"
+            )
+        return check_class_weights((1 / (1 - positives), 1 / positives))
+    if not isinstance(given, Mapping) or {str(key) for key in given} != set(map(str, label)):
+        raise DeclarationError(
+            f"class_weight is {given!r}; expected 'balanced', or a number for each of the label "
+            f"values {label[0]!r} and {label[1]!r}"
+        )
+    by_text = {str(key): weight for key, weight in given.items()}
+    return check_class_weights([by_text[str(value)] for value in label])
+
+
+def require_two_classes(schema: Schema, what: str) -> None:
+    """Refuse a label that has not two values, for which ``what`` is."""
+    if len(schema.label.classes) != 2:
+        raise DeclarationError(
+            f"{what} is for labels of two values, and column {schema.label.name!r} declares "
+            f"{len(schema.label.classes) or 'a number'}; leave it out"
+        )
 
 
 def unit_of(schema: Schema) -> Unit:

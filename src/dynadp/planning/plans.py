@@ -19,12 +19,14 @@ from dynadp._files import canonical_json
 from dynadp.consensus import Output, ReleasePlan, Steps
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
+    CellNoise,
     Mechanism,
     NoProtection,
     Sealing,
     Sum,
     centring_events,
     check_spares,
+    standing_out,
 )
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts, default_eta
 from dynadp.planning.sums import (
@@ -90,6 +92,16 @@ class Plan:
         if self.rounds <= self._moments:
             raise DeclarationError(
                 f"rounds is {self.rounds}; expected one more than the round of the second moment"
+            )
+        if self.rounds <= self._moments + self._histograms:
+            raise DeclarationError(
+                f"rounds is {self.rounds}; expected one more than those of the second moment and "
+                "of the histogram, which is the last"
+            )
+        if self._histograms and self.output == "last":
+            raise DeclarationError(
+                "output is 'last', and the histogram is of the mean's scores; take another output, "
+                "or leave the histogram (calibration) out"
             )
 
     def _repr_html_(self) -> str:
@@ -216,16 +228,16 @@ class Plan:
         pull, constants = steps.pull, SumConstants.of(consortium.classes, self.settings.loss)
         if pull is None:
             k = constants.moment_pull if self._moments else constants.pull
-            moved, w = self.rounds - self._moments, np.array(given)
+            moved, w = self.rounds - self._moments - self._histograms, np.array(given)
             if self.sealing is None:
                 N = signal(counts, mus, w)
             else:
                 N = sealed_signal(counts, mus, w, self.sealing)
-            pull = k * moved * self.settings.loss.slope_bound / N
+            pull = k * moved * self.settings.loss.slope_bound / (N * self.settings.row_weight)
             pull = pull if self._moments else max(pull, constants.least_pull)
         made = replace(bound, steps=replace(steps, node_weights=given, pull=pull))
         if self.sealing and made.centrings:
-            check_spares(made.mechanism, np.array(made.centrings), made.table()[:, 0, -1])
+            check_spares(made.mechanism, np.array(made.centrings), made.gradient_mus)
         return made
 
     @property
@@ -251,6 +263,29 @@ class Plan:
     def _moments(self) -> int:
         """How many rounds release a second moment."""
         return int(isinstance(self.mechanism, Sum) and bool(self.mechanism.second_moment))
+
+    @property
+    def _histograms(self) -> int:
+        """How many rounds release a histogram of scores: the last, or none."""
+        return int(isinstance(self.mechanism, Sum) and bool(self.mechanism.histogram))
+
+    @property
+    def releases_histogram(self) -> bool:
+        """Whether the last round releases a histogram of scores."""
+        return bool(self._histograms)
+
+    @property
+    def least_histogram(self) -> float:
+        """How many rows of a label stand out from the noise of the last round's histogram."""
+        noise = self.release_plan.noises[-1]
+        assert isinstance(noise, CellNoise)
+        deviation = noise.of_sum(self.steps.node_weights if self.steps else ())
+        return standing_out(float(deviation[0]), noise.bins)
+
+    @property
+    def gradient_mus(self) -> Array:
+        """mu_p of the last gradient: of algorithm "sum"."""
+        return self.table()[:, 0, -1 - self._histograms]
 
     @property
     def mus(self) -> Array:
@@ -424,6 +459,7 @@ class Plan:
             "regularizer": s.regularizer.describe(),
             "C": s.C,
             "weights": s.weights,
+            **s.by_class,
             "rho": s.rho,
             "eta": s.eta,
             "rounds": self.rounds,

@@ -6,7 +6,8 @@ from math import sqrt
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.problem import Loss
+from dynadp.planning.parts import Settings
+from dynadp.problem import EVEN, Loss
 
 
 def span(values: Array, shown: Callable[[float], str] = "{:.4g}".format) -> str:
@@ -68,4 +69,17 @@ def burdens(nodes: Sequence[str], signal: Array, noise: Array) -> tuple[str, ...
     return (
         f"{names} {bring} more noise than signal: the model would be more accurate without, or "
         "with more rows there",
+    )
+
+
+def class_reasons(settings: Settings) -> tuple[str, ...]:
+    """What rows of either label weigh, where that differs."""
+    if settings.class_weights == EVEN:
+        return ()
+    negative, positive = settings.class_weights
+    share = "one half" if settings.positives is None else f"the declared {settings.positives:g}"
+    return (
+        f"rows of the negative label weigh {negative:.4g}, of the positive one {positive:.4g}: a "
+        f"row's sensitivity stays that of weight 1, and the signal is {settings.row_weight:.4g} "
+        f"times as large, with {share} of rows positive",
     )

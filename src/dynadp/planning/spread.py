@@ -1,7 +1,8 @@
-"""Standard errors of the model of a plan: how far its noise moves it (maths.md 19)."""
+"""Standard errors of the model of a plan: how far its noise moves it (maths.md 22)."""
 
 import numpy as np
 
+from dynadp._arrays import Array
 from dynadp.consensus import (
     Output,
     ReleasePlan,
@@ -22,6 +23,7 @@ def spread_of(
     node: int | None = 0,
     output: Output | None = None,
     releases: ReleasePlan | None = None,
+    along: Array | None = None,
 ) -> Spread | None:
     """Return the spread of a model over its noise; None where nothing is protected, where an own
     mechanism does not say how far its noise spreads, or where the path is not known.
@@ -37,14 +39,17 @@ def spread_of(
         messages, by default the plan's.
     releases
         What a run released, where it was more than the plan's (from another V(0), for example).
+    along
+        U, where the spread of U f is asked for instead of f's.
     """
     if plan.protection is None:
         return None
     if plan.steps is not None:
         if path is None or not any(path.averaged):
             return None
-        return sum_spread(path, plan.steps, plan.settings.loss)
-    return _of_messages(plan, releases or plan.release_plan, node, output or plan.output)
+        return sum_spread(path, plan.steps, plan.settings.loss, along=along)
+    found = _of_messages(plan, releases or plan.release_plan, node, output or plan.output)
+    return found if found is None or along is None else found.alike(along)
 
 
 def _of_messages(

@@ -14,7 +14,15 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sealed, Sum, centring_events
 from dynadp.planning.parts import Consortium, Protection, Settings, check_counts
 from dynadp.planning.plans import Plan
-from dynadp.planning.reasons import asked, burdens, loss_words, some_names, span, warnings_about
+from dynadp.planning.reasons import (
+    asked,
+    burdens,
+    class_reasons,
+    loss_words,
+    some_names,
+    span,
+    warnings_about,
+)
 from dynadp.planning.sums import (
     SumConstants,
     gaussian_mu,
@@ -24,7 +32,17 @@ from dynadp.planning.sums import (
     weigh_sealed,
 )
 from dynadp.privacy import Event, Unit, calibrate, collusion_words, per_node, upper_bound
-from dynadp.problem import Logistic, Loss, Softmax, SquaredL2, Terms, Weights, default_loss
+from dynadp.problem import (
+    EVEN,
+    ClassWeights,
+    Logistic,
+    Loss,
+    Softmax,
+    SquaredL2,
+    Terms,
+    Weights,
+    default_loss,
+)
 
 
 def plan_sums(
@@ -38,6 +56,8 @@ def plan_sums(
     constants: SumConstants | None = None,
     problems: int = 1,
     unit: Unit | None = None,
+    class_weights: ClassWeights = EVEN,
+    positives: float | None = None,
     loss: Loss | None = None,
 ) -> Plan:
     """q = k T/N, N = sum w B/sqrt(sum (w/mu)^2); equal mu for all gradients.
@@ -60,6 +80,8 @@ def plan_sums(
         K problems that share the total; the rounds of one follow those of the other.
     unit
         Whose total it is; by default that of a row at one node.
+    class_weights, positives
+        As of :class:`~dynadp.planning.parts.Settings`.
     loss
         L; by default the logistic loss, with the margin of the constants.
     """
@@ -95,14 +117,29 @@ def plan_sums(
             f"{problems} problems share the plan, and each would release the second moment; leave "
             "second_moment out"
         )
+    if mechanism.histogram and problems > 1:
+        raise DeclarationError(
+            f"{problems} problems share the plan, and a histogram of scores is of one; leave "
+            "calibration (histogram) out"
+        )
+    settings = Settings(
+        loss=loss,
+        weights=weights,
+        class_weights=class_weights,
+        positives=positives,
+    )
+    N *= settings.row_weight
     if moment is None:
         # rows that are weighed count less: by the root of their number where they point apart
         moment = problems == 1 and rules.moment_from <= N / sqrt(whom.rows / most)
     moved = rules.moment_rounds if moment else rules.rounds
     centred = rules.centring if centring and width else 0.0
     features_mu = sqrt(centred) * most / whom.rows  # of one row, over that of a gradient
-    rest = 1 - centred - (rules.moment if moment else 0.0)
+    cells = rules.histogram if mechanism.histogram else 0.0
+    rest = 1 - centred - cells - (rules.moment if moment else 0.0)
     each = [sqrt(rules.moment)] * moment + [sqrt(rest / (moved + spares))] * moved
+    if cells:  # all rows of a person are in it, weighed or not
+        each.append(sqrt(cells) * most / whom.rows)
     shares = [share / sqrt(problems) for share in each] * problems
 
     least = 0.0 if moment else rules.least_pull
@@ -126,7 +163,7 @@ def plan_sums(
     mus = np.array([found[total] for total in totals])
     table = {p: [mu * share for share in shares] for p, mu in zip(nodes, mus.tolist(), strict=True)}
     made = Plan(
-        settings=Settings(loss=loss, weights=weights),
+        settings=settings,
         steps=Steps(
             pull=max((rules.moment_pull if moment else rules.pull) * moved / N, least),
             momentum=rules.momentum,
@@ -159,14 +196,16 @@ def _reasons(
     those = list(made.senders)
     assert steps is not None
     nodes, w = made.bound.nodes, np.array(steps.node_weights)
+    cells = made.mechanism.histogram if isinstance(made.mechanism, Sum) else 0
+    steps_made = made.rounds - bool(cells)
     if isinstance(made.mechanism, Sum) and made.mechanism.second_moment:
         how = (
-            f"{made.rounds - 1} steps that know the rows' second moment, which is released first, "
+            f"{steps_made - 1} steps that know the rows' second moment, which is released first, "
             f"with {rules.moment:.0%} of the budget: it pays from N = {rules.moment_from:g}"
         )
     else:
         how = (
-            f"{made.rounds} steps with momentum {rules.momentum:g}: below N = "
+            f"{steps_made} steps with momentum {rules.momentum:g}: below N = "
             f"{rules.moment_from:g} a second moment would be mostly noise"
         )
     if centred:
@@ -184,12 +223,23 @@ def _reasons(
         *_sealed(made),
         f"N = {N:.4g}: rows times mu = {span(mus)} over the noise of {senders}, as "
         f"{asked(totals)}, delta = {delta:g} ask for; each gradient has mu = "
-        f"{span(made.table()[those, 0, -1])}",
+        f"{span(made.gradient_mus[those])}",
         f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",
         *_people(made),
         loss_words(made.settings.loss),
         *_classes(made),
         centring,
+        *class_reasons(made.settings),
+        *(
+            (
+                f"a last round with mu = {span(made.table()[those, 0, -1])}, "
+                f"{rules.histogram:.0%} of the budget: how many rows of each label have their "
+                f"score in each of {cells} bins, of which probabilities, thresholds and measures "
+                "follow",
+            )
+            if cells
+            else ()
+        ),
         "the model is the mean of the common point over the last half of the steps: averaging is "
         "free",
         f"in total epsilon = {upper_bound(made.total.epsilon)} at delta = {delta:g} for anybody "

@@ -36,7 +36,7 @@ class SumConstants:
     least_pull
         q without a second moment is at least this. Steps of a loss of residuals, which may curve
         much, neither grow nor swing for ever from c1 (1 - m)/(2 (1 + m)) on, whatever the rows.
-    centring, moment
+    centring, moment, histogram
         Shares of mu^2.
     margin
         m of the loss ln(1 + e^(m - z)), or of softmax.
@@ -52,6 +52,7 @@ class SumConstants:
     least_pull: float = 0.0
     centring: float = 0.1
     moment: float = 0.05
+    histogram: float = 0.1
     margin: float = 3.0
 
     @classmethod

@@ -7,7 +7,6 @@ A mechanism adds a kind of event in its own file: :func:`register_event` gives i
 and records, and :func:`~dynadp.privacy.distributions.distribution_of` its cost.
 """
 
-import json
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from math import inf
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from dynadp import _require
+from dynadp._files import parse_json
 from dynadp.errors import DeclarationError
 
 REPLACE, ADD_REMOVE = "replace", "add-remove"  # how two neighbouring data sets differ
@@ -279,7 +279,7 @@ def read_events(path: str | Path) -> list[Event]:
     events = []
     for number, line in enumerate(lines, 1):
         try:
-            content = json.loads(line)
+            content = parse_json(line)
             if not isinstance(content, dict):
                 raise ValueError("not an object")
             events.append(from_json(content))

@@ -12,7 +12,12 @@ from .integer_rows import IntegerRows as IntegerRows
 from .integer_rows import Resolution as Resolution
 from .integer_rows import StreamedIntegerRows as StreamedIntegerRows
 from .integer_rows import integer_rows_of as integer_rows_of
+from .integer_rows import on_point_grid as on_point_grid
 from .integer_rows import people_of as people_of
+from .labels import EVEN as EVEN
+from .labels import ClassWeights as ClassWeights
+from .labels import check_class_weights as check_class_weights
+from .labels import row_weights as row_weights
 from .losses import HuberHinge as HuberHinge
 from .losses import Logistic as Logistic
 from .losses import Loss as Loss

@@ -7,6 +7,7 @@ program computes, and floating point is no caveat.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, floor, log2, sqrt
 from typing import Any
 
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows, host, namespace, norm, on
-from dynadp.data import Shard, StreamedShard
+from dynadp.data import Block, Shard, StreamedShard
 from dynadp.errors import DeclarationError
 from dynadp.problem.answers import answers_of
+from dynadp.problem.labels import EVEN, ClassWeights, cells, row_weights
 from dynadp.problem.losses import Loss
 from dynadp.problem.softmax import Softmax
 from dynadp.problem.storage import DenseRows, Storage, stack_rows
@@ -151,6 +153,10 @@ class IntegerRows:
     people
         A number for each row of each node, the same for all rows of a person: they are weighed, so
         that together they add no more than one row may. None for rows that count in full.
+    labels
+        y of each row of each node, a sign; needed for class weights and histograms.
+    class_weights
+        (w_-, w_+), at most 1: what slopes of rows of either label are multiplied with.
     answers
         y of each node's rows, where they are not multiplied by it.
     """
@@ -164,6 +170,8 @@ class IntegerRows:
         replicas: int = 1,
         storage: Storage = "auto",
         people: Sequence[NDArray[np.int64]] | None = None,
+        labels: Sequence[Array] | None = None,
+        class_weights: ClassWeights = EVEN,
         answers: Sequence[Array] | None = None,
     ) -> None:
         self.resolution, self.loss, self.nodes = resolution, loss, len(blocks)
@@ -179,20 +187,47 @@ class IntegerRows:
             alike = loss.kind == "signs"
             each = [largest_slopes(*whose, *bounds, alike=alike) for whose in self._people]
             self._most = self._near(np.concatenate(each)[:, None])
+        self._signs, self._by_class = np.empty(0), None
+        if labels is not None:
+            there = np.concatenate([_filled(k) for k in whole])
+            self._signs = np.where(there, np.concatenate(labels), 0.0)
+        if class_weights != EVEN:
+            assert labels is not None
+            by_class = row_weights(np.concatenate(labels), class_weights)
+            self._by_class = self._near(by_class[:, None])
 
     def gradient(self, z: Array) -> Array:
-        """sum_i rint(L'(z.x_i)/h_s) k(x_i), or L'(z.x_i - t_i), of every node: whole numbers, P x K
-        x d; z is K x d.
+        """sum_i rint(w_i L'(z.x_i)/h_s) k(x_i), or L'(z.x_i - t_i), of every node: whole numbers,
+        P x K x d; z is K x d.
 
-        Of several classes, one after the other: P x K x (classes d), and so is z.
+        w_i is 1, or that of the row's label. Of several classes, one after the other: P x K x
+        (classes d), and so is z.
         """
+        margins = self._margins(z)
+        slopes = whole_slopes(self.loss, margins, self.resolution, self._y, self._by_class)
+        sums = host(self._rows.adjoint(self._weighed(slopes)))
+        return sums.reshape(self.nodes, len(z), -1)
+
+    def histogram(self, z: Array, edges: Array) -> Array:
+        """How many rows of every node have a score z.x_i in each bin, by label: whole numbers,
+        P x K x 2 bins; z is K x d, edges are K x (bins - 1).
+
+        A row whose whole numbers are all 0, such as a null row, is in no cell.
+        """
+        margins, signs = host(self._margins(z)), self._signs
+        assert len(signs) == len(margins), "rows without labels are in no histogram"
+        out = np.empty((self.nodes, len(z), 2 * (edges.shape[1] + 1)))
+        for p, (low, high) in enumerate(pairwise(self._rows.offsets)):
+            own = signs[low:high]
+            for k, ends in enumerate(edges):
+                scores = own * margins[low:high, k] * self.resolution.step
+                out[p, k] = cells(scores, own, ends)
+        return out
+
+    def _margins(self, z: Array) -> Array:
         K, J, z = len(z), self.resolution.vectors, self._near(on_point_grid(z)).reshape(-1)
         z = z.reshape(K * J, -1)
-        F = namespace(z).broadcast_to(z, (self.nodes, *z.shape))
-        margins = self._rows.margins(F)
-        slopes = whole_slopes(self.loss, margins, self.resolution, self._y)
-        sums = host(self._rows.adjoint(self._weighed(slopes)))
-        return sums.reshape(self.nodes, K, -1)
+        return self._rows.margins(namespace(z).broadcast_to(z, (self.nodes, *z.shape)))
 
     def moment(self) -> Array:
         """sum_i k(x_i) k(x_i)^T of every node: whole numbers, P x d x d."""
@@ -232,21 +267,31 @@ class StreamedIntegerRows:
 
     Parameters
     ----------
-    shards, resolution, loss
-        Rows in memory or streamed; how finely they are written down; L.
+    shards, resolution, loss, class_weights
+        Rows in memory or streamed; how finely they are written down; L; as of
+        :class:`IntegerRows`.
     """
 
     def __init__(
-        self, shards: Sequence[Shard | StreamedShard], resolution: Resolution, loss: Loss
+        self,
+        shards: Sequence[Shard | StreamedShard],
+        resolution: Resolution,
+        loss: Loss,
+        class_weights: ClassWeights = EVEN,
     ) -> None:
         self.shards, self.resolution, self.loss = shards, resolution, loss
+        self.class_weights = class_weights
 
     def gradient(self, z: Array) -> Array:
         """As of :class:`IntegerRows`: one pass."""
         K, z = len(z), on_point_grid(z).reshape(len(z) * self.resolution.vectors, -1)
 
-        def sums(k: Array, y: Array | None) -> Array:
-            return whole_slopes(self.loss, k @ z.T, self.resolution, y).T @ k
+        def sums(k: Array, rows: Block) -> Array:
+            even = self.class_weights == EVEN
+            by_class = None if even else row_weights(rows.signs, self.class_weights)[:, None]
+            margins = k @ z.T
+            slopes = whole_slopes(self.loss, margins, self.resolution, rows.answers, by_class)
+            return slopes.T @ k
 
         return self._sums(sums).reshape(len(self.shards), K, -1)
 
@@ -254,14 +299,34 @@ class StreamedIntegerRows:
         """As of :class:`IntegerRows`: one pass."""
         return self._sums(lambda k, _: k.T @ k)
 
-    def _sums(self, work: Callable[[Array, Array | None], Array]) -> Array:
+    def histogram(self, z: Array, edges: Array) -> Array:
+        """As of :class:`IntegerRows`: one pass."""
+        step, z = self.resolution.step, on_point_grid(z)
+
+        def counts(k: Array, rows: Block) -> Array:
+            own = np.where(_filled(k), rows.signs, 0.0)
+            scores = own * (z @ k.T) * step
+            return np.array(
+                [cells(each, own, ends) for each, ends in zip(scores, edges, strict=True)]
+            )
+
+        return self._sums(counts).astype(float)
+
+    def _sums(self, work: Callable[[Array, Block], Array]) -> Array:
         whole = self.resolution.whole
         return np.stack(
             [
-                sum(work(np.asarray(whole(rows.dense().T)), rows.answers) for rows in chunks(shard))
+                sum(work(np.asarray(whole(rows.dense().T)), rows) for rows in chunks(shard))
                 for shard in self.shards
             ]
         )
+
+
+def _filled(k: Rows) -> NDArray[np.bool_]:
+    """Of each row, whether any of its whole numbers is not 0."""
+    if isinstance(k, csr_array):
+        return np.asarray(abs(k).sum(axis=1)).ravel() > 0
+    return host((k != 0).any(axis=1)).astype(bool)
 
 
 def on_point_grid(z: Array) -> Array:
@@ -275,10 +340,16 @@ def on_point_grid(z: Array) -> Array:
 
 
 def whole_slopes(
-    loss: Loss, margins: Array, resolution: Resolution, y: Array | None = None
+    loss: Loss,
+    margins: Array,
+    resolution: Resolution,
+    y: Array | None = None,
+    weights: Array | None = None,
 ) -> Array:
-    """rint(L'(h_x m)/h_s), at most K_s in size, for margins m of whole rows, n x (K classes); 0 for
-    no number, and for slopes of a row that are longer than K_s together.
+    """rint(w L'(h_x m)/h_s), at most K_s in size, for margins m of whole rows, n x (K classes); 0
+    for no number, and for slopes of a row that are longer than K_s together.
+
+    w is 1 without weights.
     """
     xp, step, J = namespace(margins), resolution.step, resolution.vectors
     if isinstance(loss, Softmax):
@@ -291,7 +362,10 @@ def whole_slopes(
     if loss.residual:  # one subtraction a row: its slope is a function of the row and the point
         assert y is not None
         z = z - y[:, None]
-    slopes = xp.rint(loss.slope(z) / step)
+    slopes = loss.slope(z)
+    if weights is not None:
+        slopes = slopes * weights
+    slopes = xp.rint(slopes / step)
     return xp.where(xp.isnan(slopes), 0.0, xp.clip(slopes, -1 / step, 1 / step))
 
 
@@ -303,20 +377,28 @@ def integer_rows_of(
     replicas: int = 1,
     storage: Storage = "auto",
     weighed: bool = False,
+    class_weights: ClassWeights = EVEN,
 ) -> IntegerRows | StreamedIntegerRows:
     """The rows of these nodes in whole numbers: stacked if all are in memory, else streamed.
 
     Where they are weighed, all are in memory and say whose they are.
     """
     answers = answers_of(shards, loss)
-    held = [s.signed for s in shards if isinstance(s, Shard)]
-    if weighed:
-        whose = people_of(shards)
-        how = {"replicas": replicas, "storage": storage, "answers": answers}
-        return IntegerRows(held, resolution, loss, people=whose, **how)  # type: ignore[arg-type]
+    held = [s for s in shards if isinstance(s, Shard)]
+    whose = people_of(shards) if weighed else None
     if len(held) < len(shards):
-        return StreamedIntegerRows(shards, resolution, loss)
-    return IntegerRows(held, resolution, loss, replicas=replicas, storage=storage, answers=answers)
+        return StreamedIntegerRows(shards, resolution, loss, class_weights)
+    return IntegerRows(
+        [s.signed for s in held],
+        resolution,
+        loss,
+        replicas=replicas,
+        storage=storage,
+        people=whose,
+        labels=[s.y for s in held] if answers is None else None,
+        class_weights=class_weights,
+        answers=answers,
+    )
 
 
 def people_of(shards: Sequence[Shard | StreamedShard]) -> list[NDArray[np.int64]]:

@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Rows, Vectors, dot, namespace, on
+from dynadp.problem.labels import EVEN, ClassWeights, row_weights
 from dynadp.problem.losses import Loss
 from dynadp.problem.regularizers import Regularizer
 from dynadp.problem.rounding import Roundings
@@ -94,6 +95,8 @@ class StackedProblem(Problem):
         How many replicas will be stacked; only the choice of storage depends on it.
     storage
         ``auto``, ``dense`` or ``csr``.
+    labels, class_weights
+        y of each row of each node, and (w_-, w_+): what rows of either label weigh, at most 1.
     targets
         t_i of each node's rows, for a loss of residuals.
     """
@@ -108,6 +111,8 @@ class StackedProblem(Problem):
         *,
         replicas: int = 1,
         storage: Storage = "auto",
+        labels: Sequence[Array] | None = None,
+        class_weights: ClassWeights = EVEN,
         targets: Sequence[Array] | None = None,
     ) -> None:
         counts = np.array([float(block.shape[0]) for block in blocks])
@@ -115,7 +120,13 @@ class StackedProblem(Problem):
         self.rows = stack_rows(blocks, replicas, storage)
         weights = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]
         like = self.rows.matrix if isinstance(self.rows, DenseRows) else weights
-        self.row_weight = on(weights, like)  # C/B_p for every row
+        self._by_class: Array | None = None
+        if class_weights != EVEN:
+            assert labels is not None
+            by_class = row_weights(np.concatenate(labels), class_weights)
+            self._by_class, weights = on(by_class, like), weights * by_class[:, None]
+            self.roundings = self.roundings_for(1)
+        self.row_weight = on(weights, like)  # C/B_p, or w_y C/B_p, for every row
         self.roundings = Roundings(*(on(bound, like) for bound in self.roundings))
         self.targets = None if targets is None else on(np.concatenate(targets)[:, None], like)
 
@@ -197,6 +208,9 @@ class StackedProblem(Problem):
             for p in range(nodes.start, nodes.stop):
                 own = Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step]
                 weights = self.curvatures(own, majorant, chunks) * (self.C[p] / len(own))
+                if self._by_class is not None:
+                    low, high = self.rows.offsets[p], self.rows.offsets[p + 1]
+                    weights = weights * self._by_class[low:high:step]
                 out[:, p] = self.rows.gram(p, weights, step)
                 out[:, p, diagonal, diagonal] += ridge[:, p]
 

@@ -1,4 +1,4 @@
-"""The loss of several classes (maths.md 19): one vector of scores a row, and slopes of bounded
+"""The loss of several classes (maths.md 20): one vector of scores a row, and slopes of bounded
 length.
 """
 

@@ -16,6 +16,7 @@ import numpy as np
 from dynadp._arrays import Array, Margins, Numbers, PerNode, Vectors
 from dynadp.data import Block, Shard, StoredBlock, StreamedShard, require_signs
 from dynadp.problem.answers import answers_of
+from dynadp.problem.labels import EVEN, ClassWeights, row_weights
 from dynadp.problem.losses import Loss
 from dynadp.problem.objective import Problem, StackedProblem
 from dynadp.problem.regularizers import Regularizer
@@ -34,16 +35,27 @@ def local_problem(
     *,
     replicas: int = 1,
     storage: Storage = "auto",
+    class_weights: ClassWeights = EVEN,
 ) -> "StackedProblem | StreamedProblem":
     """The problems of these nodes: stacked if all rows are in memory, else node after node."""
     if loss.kind == "classes":
         require_signs(shards, "algorithm 'admm'")
     targets = answers_of(shards, loss)
-    held = [s.signed for s in shards if isinstance(s, Shard)]
+    held = [s for s in shards if isinstance(s, Shard)]
     if len(held) < len(shards):
-        return StreamedProblem(shards, loss, regularizer, C, rho)
-    how: dict[str, Any] = {"replicas": replicas, "storage": storage, "targets": targets}
-    return StackedProblem(held, loss, regularizer, C, rho, **how)
+        return StreamedProblem(shards, loss, regularizer, C, rho, class_weights)
+    return StackedProblem(
+        [s.signed for s in held],
+        loss,
+        regularizer,
+        C,
+        rho,
+        replicas=replicas,
+        storage=storage,
+        labels=[s.y for s in held] if targets is None else None,
+        class_weights=class_weights,
+        targets=targets,
+    )
 
 
 def one_thread_each() -> AbstractContextManager[Any]:
@@ -60,7 +72,8 @@ def one_thread_each() -> AbstractContextManager[Any]:
 def blocks(shard: Shard | StreamedShard) -> Iterator[Block]:
     """A node's rows in blocks; rows in memory are one."""
     if isinstance(shard, Shard):
-        yield StoredBlock(shard.signed, shard.answers)
+        signs = shard.y if shard.answers is None else None
+        yield StoredBlock(shard.signed, shard.answers, signs)
     else:
         with one_thread_each():
             yield from shard
@@ -96,6 +109,8 @@ class StreamedProblem(Problem):
         The nodes' rows.
     loss, regularizer, C, rho
         As for :class:`~dynadp.problem.terms.Terms`.
+    class_weights
+        As of :class:`~dynadp.problem.objective.StackedProblem`.
     """
 
     def __init__(
@@ -105,10 +120,13 @@ class StreamedProblem(Problem):
         regularizer: Regularizer,
         C: float | PerNode,
         rho: float,
+        class_weights: ClassWeights = EVEN,
     ) -> None:
         counts = np.array([float(shard.rows) for shard in shards])
         super().__init__(counts, shards[0].dimension, loss, regularizer, C, rho)
-        self.shards = shards
+        self.shards, self.class_weights = shards, class_weights
+        if class_weights != EVEN:
+            self.roundings = self.roundings_for(1)
         self._chunk = min(s.blocks.chunk for s in shards if isinstance(s, StreamedShard))
         # of each node: the last point, and the sum over rows there
         self._last = [(np.empty(0), np.empty(0))] * len(shards)
@@ -118,6 +136,12 @@ class StreamedProblem(Problem):
         return np.stack(
             [sum(work(rows, f) for rows in blocks(self.shards[p])) for p, f in enumerate(F)]
         )
+
+    def _weighed(self, values: Array, rows: Block) -> Array:
+        """Values of rows, which are the last axis, times w_y."""
+        if self.class_weights == EVEN:
+            return values
+        return values * row_weights(rows.signs, self.class_weights)
 
     def margins(self, F: Vectors) -> Margins:
         """None are stored: 0 x K."""
@@ -133,21 +157,26 @@ class StreamedProblem(Problem):
             if not np.array_equal(self._last[p][0], f):
                 total = np.zeros(f.shape)
                 for rows in blocks(self.shards[p]):
-                    total += rows.adjoint(self.loss.slope(_margins(rows, f)))
+                    total += rows.adjoint(self._weighed(self.loss.slope(_margins(rows, f)), rows))
                 self._last[p] = f.copy(), total
         sums = np.stack([total for _, total in self._last])
         return self.margins(F), sums * (self.C / self.counts)[:, None, None]
 
     def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
         """Z_p(F_p): one pass."""
-        losses = self._sums(F, lambda rows, f: self.loss.value(_margins(rows, f)).sum(axis=1))
+
+        def value(rows: Block, f: Array) -> Array:
+            return np.asarray(self._weighed(self.loss.value(_margins(rows, f)), rows).sum(axis=1))
+
+        losses = self._sums(F, value)
         return losses * (self.C / self.counts)[:, None] + self.rho * self.regularizer.value(F)
 
     def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
         """P x d: the diagonals of :meth:`hessians` over all rows; one pass."""
 
         def squares(rows: Block, f: Array) -> Array:
-            return rows.squared_adjoint(self.curvatures(_margins(rows, f).T, majorant)[0])
+            curvatures = self.curvatures(_margins(rows, f).T, majorant)[0]
+            return rows.squared_adjoint(self._weighed(curvatures, rows))
 
         weight = (self.C / self.counts)[:, None]
         return self._sums(F, squares) * weight + self.ridge(F, majorant)[0]
@@ -169,7 +198,7 @@ class StreamedProblem(Problem):
             Z = A.T @ f.T
             if rows.answers is not None:
                 Z -= rows.answers[:, None]
-            A *= np.sqrt(self.curvatures(Z, majorant))
+            A *= np.sqrt(self._weighed(self.curvatures(Z, majorant), rows))
             return A @ A.T
 
         total, used, busy = np.zeros((self.dimension, self.dimension)), 0, deque[Future[Array]]()

@@ -63,6 +63,10 @@ class Terms:
         self.rho = float(rho)
         self.roundings = Roundings.of(counts, dimension, self.C, loss.c1, loss.residual)
 
+    def roundings_for(self, more: int) -> Roundings:
+        """Errors of sums whose terms meet so many roundings more."""
+        return Roundings.of(self.counts + more, self.dimension, self.C, self.loss.c1)
+
     def __len__(self) -> int:
         return len(self.counts)
 

@@ -5,16 +5,31 @@ or charged to a ledger.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dynadp._intervals import ONE
+from dynadp._intervals import NOISY, ONE
 from dynadp.data import Value, census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
 from dynadp.report.record_view import RunView
-from dynadp.runs import NAMES, ClassMeasures, Measures, evaluate, load_model
+from dynadp.runs import (
+    NAMES,
+    TARGET_NAMES,
+    ClassMeasures,
+    Measures,
+    Model,
+    TargetMeasures,
+    evaluate,
+    evaluate_target,
+    histogram_measures,
+    load_model,
+)
 
 PRIVATE = (
     "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
     "see one"
+)
+HISTOGRAM = (
+    "the private rows of all nodes that it was trained on, by the histogram of scores that the "
+    "last round released with noise, so that all numbers are estimates"
 )
 
 
@@ -35,6 +50,8 @@ class Accuracy:
         Other measures: name in words, value, and interval; None where accuracy is not shown.
     confusion
         Rows by label and answer.
+    interval
+        What intervals are for, in words.
     classes, table
         The same of several classes: the label's values, and the numbers.
     """
@@ -47,13 +64,17 @@ class Accuracy:
     high: float = 1.0
     others: tuple[tuple[str, float, float, float], ...] = ()
     confusion: Mapping[str, int] = field(default_factory=dict)
+    interval: str = ONE
     classes: tuple[Value, ...] = ()
     table: tuple[tuple[int, ...], ...] = ()
+    mean_error: float | None = None
 
     @classmethod
-    def of(cls, found: Measures | ClassMeasures, note: str) -> "Accuracy":
+    def of(cls, found: Measures | ClassMeasures, note: str, interval: str = ONE) -> "Accuracy":
         """What measures say, on such rows."""
-        accuracy = found.found["accuracy"]
+        accuracy = found.found.get("accuracy")
+        if accuracy is None:
+            return cls(note=f"noise drowns all measures on {note}")
         return cls(
             note=note,
             accuracy=accuracy.value,
@@ -69,12 +90,21 @@ class Accuracy:
             confusion=found.confusion if isinstance(found, Measures) else {},
             classes=found.classes if isinstance(found, ClassMeasures) else (),
             table=found.confusion if isinstance(found, ClassMeasures) else (),
+            interval=interval,
         )
+
+    @classmethod
+    def of_numbers(cls, found: TargetMeasures, note: str) -> "Accuracy":
+        """What measures of a model that answers a number say."""
+        others = tuple(
+            (TARGET_NAMES[name], one.value, one.low, one.high) for name, one in found.found.items()
+        )
+        return cls(note=note, rows=found.rows, others=others, mean_error=found.mean_error)
 
     @property
     def range(self) -> str:
         """The interval, in words."""
-        return f"{100 * self.low:.1f} to {100 * self.high:.1f}: a {ONE}"
+        return f"{100 * self.low:.1f} to {100 * self.high:.1f}: a {self.interval}"
 
 
 def charged_accuracies(budgets: Mapping[str, BudgetView | str]) -> list[str]:
@@ -86,6 +116,14 @@ def charged_accuracies(budgets: Mapping[str, BudgetView | str]) -> list[str]:
         if isinstance(budget, BudgetView)
         for found in budget.evaluations
     ]
+
+
+def released_accuracy(model: Model) -> Accuracy:
+    """What the histogram of scores says that the last round of a run released."""
+    if model.histogram is None:
+        return Accuracy(note=PRIVATE)
+    found = histogram_measures(model.histogram, model.threshold, model.calibration)
+    return Accuracy.of(found, HISTOGRAM, NOISY)
 
 
 def public_accuracy(view: RunView) -> Accuracy:
@@ -100,7 +138,7 @@ def public_accuracy(view: RunView) -> Accuracy:
         return Accuracy.of(evaluate(model, again.test), note)
     declared = file.get("evaluation")
     if not (declared and declared.get("public") is True):
-        return Accuracy(note=PRIVATE)
+        return released_accuracy(model)
     name = declared["file"]
     path = next((base / name for base in view.near if (base / name).is_file()), None)
     if path is None:
@@ -108,6 +146,8 @@ def public_accuracy(view: RunView) -> Accuracy:
     try:
         rows = source(path, separator=file["data"].get("separator"))
         note = f"{name}, which the run file declares public"
+        if model.target is not None:
+            return Accuracy.of_numbers(evaluate_target(model, rows), note)
         return Accuracy.of(evaluate(model, rows), note)
     except DynadpError as error:
         return Accuracy(note=f"{name} cannot be evaluated: {error}")

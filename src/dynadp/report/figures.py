@@ -184,7 +184,10 @@ def coefficients(rows: Sequence[Mapping[str, Any]], intervals: bool) -> Any:
 
 
 def accuracy(
-    points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float], unit: str = "alpha"
+    points: Sequence[Mapping[str, Any]],
+    baselines: Mapping[str, float],
+    unit: str = "alpha",
+    title: str = "right answers in 100",
 ) -> Any:
     """Right answers in 100 against alpha, or mu: medians and their intervals, baselines, and the
     choice, which the page puts in as ``chosen``.
@@ -197,11 +200,13 @@ def accuracy(
         Horizontal lines, by name.
     unit
         What a round's loss is called, alpha or mu.
+    title
+        Of the axis upwards.
     """
     values = [*(p["low"] for p in points), *(p["high"] for p in points), *baselines.values()]
     room = 0.06 * (max(values) - min(values)) + 0.2
     ends = [min(values) - room, min(max(values) + room, 100.0)]
-    y = alt.Y("low:Q").title("right answers in 100").scale(domain=ends, nice=False, zero=False)
+    y = alt.Y("low:Q").title(title).scale(domain=ends, nice=False, zero=False)
     alphas = [p["alpha"] for p in points]
     x = alt.X("alpha:Q").title(f"{unit}, the loss of one round").axis(format="~g", tickCount=5)
     x = x.scale(type="log", domain=[min(alphas), max(alphas)], nice=False)

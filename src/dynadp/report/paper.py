@@ -220,9 +220,10 @@ def curve(
     w: PrivacyUtility,
     alpha: float,
     caption: Sequence[str],
+    title: str = "wrong answers",
 ) -> Any:
-    """Share of wrong answers against alpha, or mu, with its fit and the recommended one, and what
-    is maximised below.
+    """Share of wrong answers, or another loss, against alpha, or mu, with its fit and the
+    recommended one, and what is maximised below.
     """
     unit = unit_of(points)
     loss: list[dict[str, float]] = []
@@ -230,7 +231,7 @@ def curve(
     if fit is not None:
         loss = _sampled(fit, points)
         objective = _sampled(lambda a: w(a) - fit(a), points)
-    y = _share_axis("wrong answers").scale(zero=False)
+    y = _share_axis(title).scale(zero=False)
     top = _curve(points, loss, y, alpha, BLUE)
     y = alt.Y("median:Q").title("U_priv - wrong").axis(tickCount=4).scale(zero=False)
     below = _curve(_objectives(points, w), objective, y, alpha, BLUE)
@@ -242,11 +243,14 @@ def curve(
         f"dashes: the recommended {unit} = {alpha:.3g}, the best measured and allowed one; line: "
         f"the fit"
     )
-    return _page(panels, f"Wrong answers against {unit}", [*caption, lines], columns=1)
+    return _page(
+        panels, f"{title[0].upper()}{title[1:]} against {unit}", [*caption, lines], columns=1
+    )
 
 
-def joining(rows: Sequence[Numbers], caption: Sequence[str]) -> Any:
-    """Shares of wrong answers with their intervals: nodes alone, joined, and all rows in one place.
+def joining(rows: Sequence[Numbers], caption: Sequence[str], title: str = "wrong answers") -> Any:
+    """Shares of wrong answers, or other losses, with their intervals: nodes alone, joined, and all
+    rows in one place.
 
     Parameters
     ----------
@@ -255,7 +259,7 @@ def joining(rows: Sequence[Numbers], caption: Sequence[str]) -> Any:
     caption
         Lines below the title.
     """
-    x = alt.X("low:Q").title("wrong answers").axis(format=".0%", tickCount=5).scale(zero=False)
+    x = alt.X("low:Q").title(title).axis(format=".0%", tickCount=5).scale(zero=False)
     y = alt.Y("way:N").sort(None).title(None).axis(labelLimit=220)
     colour = alt.condition("indexof(datum.way, 'alone') == 0", alt.value(ORANGE), alt.value(BLUE))
     base = marks(rows).encode(y=y, color=colour)

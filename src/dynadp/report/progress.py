@@ -2,12 +2,12 @@
 round.
 """
 
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from dynadp._files import parse_json
 from dynadp.consensus import RoundLine
 from dynadp.errors import RecordError
 from dynadp.report.record_view import RunView
@@ -74,7 +74,7 @@ class Rounds:
         for text in whole.splitlines():
             self._lines[file] += 1
             try:
-                line = RoundLine.from_json(json.loads(text))
+                line = RoundLine.from_json(parse_json(text))
                 if line.node not in self.nodes:
                     raise ValueError("a line of a node that is not in the network")
             except ValueError as error:

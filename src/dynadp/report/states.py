@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dynadp.errors import RecordError
 from dynadp.report.record_view import RunView
-from dynadp.runs import alive, read_status
+from dynadp.runs import is_alive, read_status
 
 QUIET = 60.0  # seconds without a line after which a run in one process is no longer called running
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -75,7 +75,7 @@ def _node(view: RunView, node: str) -> tuple[State, dict[str, str]]:
     try:
         status = read_status(view.folders[node])
         word, n, links = status["state"], status["round"], status["neighbours"]
-        there = alive(status["pid"])
+        there = is_alive(status)
     except (RecordError, KeyError):
         if (view.folders[node] / "model.json").exists():
             return State("finished", "finished"), {}

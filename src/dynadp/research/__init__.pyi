@@ -26,6 +26,7 @@ from .joining import UNCLEAR as UNCLEAR
 from .joining import JoinAnswer as JoinAnswer
 from .joining import NodeAnswer as NodeAnswer
 from .joining import should_join as should_join
+from .objectives import Objective as Objective
 from .public_rows import MOST_ROWS as MOST_ROWS
 from .public_rows import HeldOut as HeldOut
 from .public_rows import PublicRows as PublicRows

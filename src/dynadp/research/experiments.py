@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dynadp._arrays import Array
-from dynadp._intervals import quantile_band, standard_error
+from dynadp._intervals import quantile_band
 from dynadp.consensus import Output, RoundProgress, Topology, decoded
 from dynadp.data import Dataset, FeatureSums, NodeRows, RawTable, Schema, Shard, load_shard
 from dynadp.engines import Run, simulate
@@ -26,6 +26,7 @@ from dynadp.mechanisms import (
 )
 from dynadp.planning import Consortium, Plan, plan
 from dynadp.privacy import Schedule, calibrate, per_node
+from dynadp.research.objectives import Objective
 from dynadp.research.public_rows import HeldOut, PublicRows
 from dynadp.runs import centring_round
 
@@ -130,9 +131,14 @@ def centre_seeded(
 
 
 def try_plan(
-    topology: Topology, rows: PublicRows, planned: Plan, draws: int = DRAWS, seed: int = SEED
+    topology: Topology,
+    rows: PublicRows,
+    planned: Plan,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    objective: Objective | None = None,
 ) -> dict[str, float]:
-    """Measure the share of wrong answers of seeded runs: one centring round, then all draws.
+    """Measure the loss of seeded runs: one centring round, then all draws.
 
     Parameters
     ----------
@@ -144,32 +150,31 @@ def try_plan(
         Made for the numbers of rows that are there; nothing of it is changed.
     draws, seed
         How many draws of the noise, and their seed.
+    objective
+        What the loss is made of; by default the share of wrong answers.
     """
     schema, models = train_seeded(rows.schema, rows.tables, topology, planned, draws, seed)
-    held_out = HeldOut.of(schema, rows.test)
-    errors = held_out.error(models)
-    return {
-        **quantile_band(errors, len(held_out)),
-        "error": standard_error(errors, len(held_out)),
-    }
+    return (objective or Objective()).tried(HeldOut.of(schema, rows.test), models)
 
 
-def pooled_error(pooled: Shard, held_out: HeldOut) -> float:
-    """Share of wrong answers of the optimum of all rows in one place, without privacy."""
+def pooled_error(pooled: Shard, held_out: HeldOut, objective: Objective | None = None) -> float:
+    """Loss of the optimum of all rows in one place, without privacy."""
     end = run_seeded([pooled], Topology.family("ring", 1), Plan(rounds=1))
-    return float(held_out.error(end.V[0])[0])
+    return (objective or Objective()).tried(held_out, end.V[0])["median"]
 
 
-def measure_baselines(rows: PublicRows) -> dict[str, float]:
-    """Right answers in 100: of all rows in one place without privacy, and of always the commoner
-    answer.
+def measure_baselines(rows: PublicRows, objective: Objective | None = None) -> dict[str, float]:
+    """100 (1 - loss), right answers in 100: of all rows in one place without privacy, and of always
+    the commoner answer, where the measure has a value for it.
     """
+    objective = objective or Objective()
     tables = list(rows.tables.values())
     pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    without = pooled_error(load_shard(rows.schema, pooled, "pooled"), rows.held_out)
+    without = pooled_error(load_shard(rows.schema, pooled, "pooled"), rows.held_out, objective)
+    blind = objective.blind(rows.held_out)
     return {
         "without privacy": 100 * (1 - without),
-        COMMONER: 100 * (1 - rows.held_out.majority_error),
+        **({} if blind is None else {COMMONER: 100 * (1 - blind)}),
     }
 
 

@@ -9,10 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp._intervals import paired_band, quantile_band
 from dynadp.consensus import Topology
 from dynadp.data import RawTable, load_shard
 from dynadp.errors import DeclarationError
@@ -28,6 +26,7 @@ from dynadp.research.experiments import (
     run_seeded,
     train_seeded,
 )
+from dynadp.research.objectives import Numbers, Objective
 from dynadp.research.public_rows import HeldOut, PublicRows
 
 JOINED = {
@@ -42,7 +41,6 @@ ALIKE = 3  # nodes of one size that are trained alone in each sample, at most
 SIZES = 12  # that are trained alone, at most; other nodes are compared with the nearest of them
 RIDGE = 0.1  # rho B of a model without privacy; within 0.1% wrong of the best on census rows
 
-Numbers = dict[str, float]
 _ONE = Topology.family("ring", 1).named(["all"])
 
 
@@ -60,13 +58,13 @@ class NodeAnswer:
     compared
         The number of rows of the lone models that it is compared with.
     alone
-        Share of wrong answers of its own model: ``median``, ``low`` and ``high``.
+        Loss of its own model, by default the share of wrong answers: ``median``, ``low`` and
+        ``high``.
     joined
-        For ``sum``, ``admm``, and ``sealed`` where it was tried: share of wrong answers of the
-        common model, on the same rows.
+        For ``sum``, ``admm``, and ``sealed`` where it was tried: loss of the common model, on the
+        same rows.
     differences
-        For the same ways: share of wrong answers of the common model minus its own, on the same
-        rows.
+        For the same ways: loss of the common model minus its own, on the same rows.
     """
 
     node: str
@@ -118,11 +116,11 @@ class JoinAnswer:
     nodes
         An answer for each node.
     wrong
-        Share of wrong answers of models that are the same for all nodes: ``sum``, ``admm``,
-        ``trusted`` and ``pooled``, and ``sealed`` where it was tried, each with ``median``, ``low``
-        and ``high``.
+        Loss, by default the share of wrong answers, of models that are the same for all nodes:
+        ``sum``, ``admm``, ``trusted`` and ``pooled``, and ``sealed`` where it was tried, each with
+        ``median``, ``low`` and ``high``.
     commoner
-        Share of wrong answers of always giving the commoner answer.
+        Loss of always giving the commoner answer; None where the measure has none.
     epsilon, delta
         The smallest total of all nodes, which one trusted place may spend; and delta.
     source, test_rows
@@ -136,11 +134,13 @@ class JoinAnswer:
         own, to train and to be checked on.
     honesty
         What sealed sums rest on; None where they were not tried.
+    measure
+        The name of the measure that losses are made of.
     """
 
     nodes: tuple[NodeAnswer, ...]
     wrong: Mapping[str, Numbers]
-    commoner: float
+    commoner: float | None
     epsilon: float
     delta: float
     source: str
@@ -150,6 +150,7 @@ class JoinAnswer:
     pool: int | None = None
     alike: bool = True
     honesty: HonestNodes | None = None
+    measure: str = "accuracy"
 
     @property
     def ways(self) -> dict[str, str]:
@@ -175,6 +176,7 @@ def should_join(
     draws: int = DRAWS,
     seed: int = SEED,
     spread: Spread = map_serially,
+    objective: Objective | None = None,
 ) -> JoinAnswer:
     """Compare each node's own model, without noise, with private models of all nodes' rows.
 
@@ -208,7 +210,10 @@ def should_join(
         How many draws of the noise over all samples, and their seed.
     spread
         Carries out a task for each sample.
+    objective
+        What the loss is made of; by default the share of wrong answers.
     """
+    objective = objective or Objective()
     if len(topology) < 2:
         raise DeclarationError(
             "the network has one node, so there is nobody to join; give all nodes that would take "
@@ -248,6 +253,7 @@ def should_join(
             groups.setdefault(name, []).append(p)
     alone = {name: sizes[nodes[0]] for name, nodes in groups.items()}
     shared = {"topology": topology, "plans": plans, "groups": groups, "alone": alone}
+    shared |= {"objective": objective}
     parts = [len(part) for part in np.array_split(np.arange(draws), len(samples))]
     tasks = [
         {"rows": rows, "draws": part, "seed": seed * SAMPLES + i}
@@ -255,7 +261,7 @@ def should_join(
     ]
     found = spread(compare_sample, tasks, shared)
     n = min(len(one.held_out) for one in samples)
-    own = {name: _bands([one["groups"][name] for one in found]) for name in groups}
+    own = {name: _bands([one["groups"][name] for one in found], objective) for name in groups}
     senders = {topology.nodes[p] for p in plans["sum"].senders}
     answers = [
         NodeAnswer(
@@ -269,13 +275,13 @@ def should_join(
         for p in topology.nodes
     ]
     wrong = {
-        way: quantile_band(np.concatenate([one["wrong"][way] for one in found]), n)
+        way: objective.band([one["wrong"][way] for one in found], n)
         for way in (*_ways(plans), *REFERENCES)
     }
     return JoinAnswer(
         nodes=tuple(answers),
         wrong=wrong,
-        commoner=float(np.median([one.held_out.majority_error for one in samples])),
+        commoner=_blind([objective.blind(one.held_out) for one in samples]),
         epsilon=min(totals.values()),
         delta=delta,
         source=first.source,
@@ -285,7 +291,13 @@ def should_join(
         pool=first.pool,
         alike=alike,
         honesty=_honesty(plans, assumed=sealed is None),
+        measure=objective.name,
     )
+
+
+def _blind(losses: Sequence[float | None]) -> float | None:
+    known = [one for one in losses if one is not None]
+    return float(np.median(known)) if known else None
 
 
 def _assumed(nodes: int) -> Sealed | None:
@@ -318,8 +330,9 @@ def compare_sample(
     alone: Mapping[str, int],
     draws: int,
     seed: int,
+    objective: Objective,
 ) -> dict[str, Any]:
-    """Train every way on one sample: wrong answers of each way, and on how many rows they differ.
+    """Train every way on one sample, and check each on the same held-out rows.
 
     Parameters
     ----------
@@ -331,14 +344,16 @@ def compare_sample(
         or more of the sample's.
     draws, seed
         Of the noise.
+    objective
+        What the loss is made of.
     """
     tables = list(rows.tables.values())
     pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     everything = {"all": pooled}
     ways = _ways(plans)
-    wrong = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in ways}
-    wrong["trusted"] = _private(rows, everything, _ONE, plans["trusted"], draws, seed)
-    wrong["pooled"] = _without_privacy(rows, [pooled])
+    made = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in ways}
+    made["trusted"] = _private(rows, everything, _ONE, plans["trusted"], draws, seed)
+    made["pooled"] = _without_privacy(rows, [pooled])
     found, rng = {}, np.random.default_rng([seed, 0xA1])
     for name, nodes in groups.items():
         seen = slice(None) if rows.origin is None else rows.origin == name
@@ -346,15 +361,13 @@ def compare_sample(
         if alone[name] != _length(own[0]):  # the sample's nodes have fewer rows than the run's
             picks = [rng.permutation(_length(pooled))[: alone[name]] for _ in own]
             own = [{column: cells[pick] for column, cells in pooled.items()} for pick in picks]
-        answers = _without_privacy(rows, own)[:, seen]
         found[name] = {
-            "rows": answers.shape[1],
-            "alone": answers.mean(axis=1),
-            "joined": {way: wrong[way][:, seen].mean(axis=1) for way in ways},
-            "differing": {way: _differing(wrong[way][:, seen], answers) for way in ways},
+            "rows": len(rows.held_out.positive[seen]),
+            "alone": objective.checked(*_without_privacy(rows, own), seen),
+            "joined": {way: objective.checked(*made[way], seen) for way in ways},
         }
     return {
-        "wrong": {way: answers.mean(axis=1) for way, answers in wrong.items()},
+        "wrong": {way: objective.checked(*models) for way, models in made.items()},
         "groups": found,
     }
 
@@ -399,47 +412,32 @@ def _private(
     planned: Plan,
     draws: int,
     seed: int,
-) -> NDArray[np.bool_]:
-    """Which answers of private models are wrong, draws x n."""
+) -> tuple[HeldOut, Array]:
+    """Private models, and the rows to check them on, bounded as theirs are."""
     schema, models = train_seeded(rows.schema, tables, topology, planned, draws, seed)
-    return HeldOut.of(schema, rows.test).wrong(models)
+    return HeldOut.of(schema, rows.test), models
 
 
-def _without_privacy(rows: PublicRows, tables: Sequence[RawTable]) -> NDArray[np.bool_]:
-    """Which answers of the optima of these tables are wrong, one row of answers for each: rho =
-    RIDGE/B.
-    """
+def _without_privacy(rows: PublicRows, tables: Sequence[RawTable]) -> tuple[HeldOut, Array]:
+    """The optima of these tables, rho = RIDGE/B, and the rows to check them on."""
     models = []
     for table in tables:
         shard = load_shard(rows.schema, table, "all")
         optimum = run_seeded([shard], _ONE, Plan.of(rounds=1, rho=RIDGE / shard.rows))
         models.append(optimum.V[0, 0])
-    return rows.held_out.wrong(np.array(models))
+    return rows.held_out, np.array(models)
 
 
-def _differing(common: NDArray[np.bool_], own: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """On how many rows the common model alone is wrong, and the own model alone, for all pairs."""
-    a, b = common.astype(float), own.astype(float)
-    both = a @ b.T
-    return a.sum(axis=1)[:, None] - both, b.sum(axis=1) - both
-
-
-def _bands(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Wrong answers of a group's nodes alone and joined, and the differences on the same rows."""
+def _bands(found: Sequence[Mapping[str, Any]], objective: Objective) -> dict[str, Any]:
+    """Losses of a group's nodes alone and joined, and the differences on the same rows."""
     n = min(one["rows"] for one in found)
+    ways = found[0]["joined"]
     return {
-        "alone": quantile_band(np.concatenate([one["alone"] for one in found]), n),
-        "joined": {
-            way: quantile_band(np.concatenate([one["joined"][way] for one in found]), n)
-            for way in found[0]["joined"]
-        },
+        "alone": objective.band([one["alone"] for one in found], n),
+        "joined": {way: objective.band([one["joined"][way] for one in found], n) for way in ways},
         "differences": {
-            way: paired_band(
-                np.concatenate([one["differing"][way][0].ravel() for one in found]),
-                np.concatenate([one["differing"][way][1].ravel() for one in found]),
-                n,
-            )
-            for way in found[0]["differing"]
+            way: objective.difference([(one["joined"][way], one["alone"]) for one in found], n)
+            for way in ways
         },
     }
 

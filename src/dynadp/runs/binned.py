@@ -5,20 +5,25 @@ the noise and that of a sample of rows, each times the squared slope of the meas
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import sqrt
 
 import numpy as np
+from scipy.special import expit
 
 from dynadp._arrays import Array
 from dynadp._intervals import Z
-from dynadp.mechanisms import NoisyHistogram
-from dynadp.runs.measures import Measure
+from dynadp.mechanisms import FAINT, NoisyHistogram
+from dynadp.runs.calibration import Calibration
+from dynadp.runs.measures import BINS, NAMES, CalibrationBin, Measure, Measures
 
-_FAINT = 4.0  # deviations of its noise that the number of rows of a label must exceed
+_SAME = 1e-9  # of a bin: a threshold so near to an edge is at it
 
 
-def histogram_measures(histogram: NoisyHistogram, threshold: float = 0.0) -> dict[str, Measure]:
-    """Return measures by name; those that noise drowns are left out.
+def histogram_measures(
+    histogram: NoisyHistogram, threshold: float = 0.0, calibration: Calibration | None = None
+) -> Measures:
+    """Return all measures; those that noise drowns are left out.
 
     Scores of one bin count as equal, so an area under the curve is that of rounded scores.
 
@@ -27,36 +32,94 @@ def histogram_measures(histogram: NoisyHistogram, threshold: float = 0.0) -> dic
     histogram
         As released.
     threshold
-        Scores above it are answered with yes: an edge of the bins, or the next edge above.
+        Scores above it are answered with yes; of the bin that it is in, as large a part as lies
+        above it.
+    calibration
+        How scores become probabilities; without it there is no log-loss, Brier score and
+        calibration curve.
     """
     if not len(histogram.edges):
-        return _of_classes(histogram)
-    yes = np.append(False, histogram.edges >= threshold)
-    functions: Mapping[str, Callable[[Array], float]] = {
-        "accuracy": lambda h: _share(h[1, yes].sum() + h[0, ~yes].sum(), h.sum()),
-        "balanced_accuracy": lambda h: (
-            (_share(h[1, yes].sum(), h[1].sum()) + _share(h[0, ~yes].sum(), h[0].sum())) / 2
-        ),
-        "recall": lambda h: _share(h[1, yes].sum(), h[1].sum()),
-        "specificity": lambda h: _share(h[0, ~yes].sum(), h[0].sum()),
-        "precision": lambda h: _share(h[1, yes].sum(), h[:, yes].sum()),
-        "auc": _auc,
-        "average_precision": _average_precision,
-    }
-    h, bins = histogram.counts, len(yes)
+        rows = max(int(np.rint(histogram.counts.sum())), 0)
+        return Measures(rows=rows, positive=0, confusion={}, found=_of_classes(histogram))
+    h, yes = histogram.counts, _above(histogram, threshold)
+    p = None if calibration is None else expit(calibration.log_odds(histogram.centres))
+    both = h.sum(axis=1).min()
     known = {
         "recall": h[1].sum(),
         "specificity": h[0].sum(),
         "accuracy": h.sum(),
-        "precision": h[:, yes].sum(),
+        "precision": (h @ yes).sum(),
     }
-    both = min(known["recall"], known["specificity"])
-    floor = _FAINT * max(histogram.noise, 1.0) * sqrt(2 * bins)
-    return {
+    found = {
         name: _measured(histogram, of)
-        for name, of in functions.items()
-        if known.get(name, both) > floor
+        for name, of in _functions(yes, p).items()
+        if known.get(name, both) > histogram.least
     }
+    right, wrong = np.rint(np.maximum(h @ yes, 0)), np.rint(np.maximum(h @ (1 - yes), 0))
+    return Measures(
+        rows=max(int(np.rint(h.sum())), 0),
+        positive=max(int(np.rint(h[1].sum())), 0),
+        confusion={
+            "true_positive": int(right[1]),
+            "false_positive": int(right[0]),
+            "true_negative": int(wrong[0]),
+            "false_negative": int(wrong[1]),
+        },
+        found={name: found[name] for name in NAMES if name in found},
+        calibration=() if p is None else _curve(histogram, p),
+    )
+
+
+def _above(histogram: NoisyHistogram, threshold: float) -> Array:
+    """The part of each bin that is above a threshold, as if its rows were spread evenly; those at
+    the ends are as wide as the others.
+    """
+    width = histogram.edges[1] - histogram.edges[0]
+    part = (histogram.edges - threshold) / width
+    ends = np.clip([*part, part[-1] + 1], 0.0, 1.0)
+    whole = np.abs(ends - np.rint(ends)) < _SAME
+    return np.asarray(np.where(whole, np.rint(ends), ends))
+
+
+def _functions(yes: Array, p: Array | None) -> dict[str, Callable[[Array], float]]:
+    """Every measure as a function of the cells."""
+
+    def recall(h: Array) -> float:
+        return _share(h[1] @ yes, h[1].sum())
+
+    def specificity(h: Array) -> float:
+        return _share(h[0] @ (1 - yes), h[0].sum())
+
+    found: dict[str, Callable[[Array], float]] = {
+        "accuracy": lambda h: _share(h[1] @ yes + h[0] @ (1 - yes), h.sum()),
+        "balanced_accuracy": lambda h: (recall(h) + specificity(h)) / 2,
+        "recall": recall,
+        "specificity": specificity,
+        "precision": lambda h: _share(h[1] @ yes, (h @ yes).sum()),
+        "auc": _auc,
+        "average_precision": _average_precision,
+    }
+    if p is not None:
+        surprise = np.stack([-np.log1p(-p), -np.log(p)])
+        square = np.stack([p**2, (1 - p) ** 2])
+        found["log_loss"] = lambda h: _share((h * surprise).sum(), h.sum())
+        found["brier"] = lambda h: _share((h * square).sum(), h.sum())
+    return found
+
+
+def _curve(histogram: NoisyHistogram, p: Array) -> tuple[CalibrationBin, ...]:
+    """How often rows of about equal probability are positive, where noise does not drown them."""
+    place, made = np.minimum((p * BINS).astype(int), BINS - 1), []
+    for k in np.unique(place).tolist():
+        inside = (place == k).astype(float)
+        rows = histogram.counts @ inside
+        if rows.sum() <= FAINT * max(histogram.noise, 1.0) * sqrt(2 * inside.sum()):
+            continue
+        share = _measured(histogram, partial(_positive_part, inside))
+        weights = np.maximum(histogram.counts.sum(axis=0) * inside, 0.0)
+        mean = float(np.average(p, weights=weights))
+        made.append(CalibrationBin(k / BINS, (k + 1) / BINS, int(np.rint(rows.sum())), mean, share))
+    return tuple(made)
 
 
 def _of_classes(histogram: NoisyHistogram) -> dict[str, Measure]:
@@ -69,7 +132,7 @@ def _of_classes(histogram: NoisyHistogram) -> dict[str, Measure]:
         ),
     }
     known = {"accuracy": h.sum() / J, "balanced_accuracy": h.sum(axis=1).min()}
-    floor = _FAINT * max(histogram.noise, 1.0) * sqrt(J)
+    floor = FAINT * max(histogram.noise, 1.0) * sqrt(J)
     return {n: _measured(histogram, of) for n, of in functions.items() if known[n] > floor}
 
 
@@ -87,6 +150,11 @@ def _measured(histogram: NoisyHistogram, of: Callable[[Array], float]) -> Measur
     return Measure(
         min(max(value, 0.0), 1.0), max(value - spread, 0.0), min(max(value + spread, 0.0), 1.0)
     )
+
+
+def _positive_part(inside: Array, h: Array) -> float:
+    """The share of positive rows in some bins."""
+    return _share(float(h[1] @ inside), float((h @ inside).sum()))
 
 
 def _share(part: float, whole: float) -> float:

@@ -12,7 +12,10 @@ from scipy.special import expit, log_expit
 
 from dynadp._arrays import Array
 from dynadp.errors import DataError, DeclarationError
+from dynadp.mechanisms import NoisyHistogram
 from dynadp.problem import probabilities
+
+_STEPS, _NEAR = 50, 1e-6  # of finding weights and probabilities by turns
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,18 @@ class Calibration:
         a and b.
     source
         On what they were found, in words.
+    positives
+        The share of rows of the second class there; None where an older file does not say.
     """
 
     slope: float
     offset: float
     source: str
+    positives: float | None = None
+
+    def log_odds(self, scores: Array) -> Array:
+        """A score + b."""
+        return self.slope * scores + self.offset
 
     def __post_init__(self) -> None:
         if not (isfinite(self.slope) and self.slope > 0 and isfinite(self.offset)):
@@ -64,20 +74,29 @@ def class_calibrated(scores: Array, y: NDArray[np.int64], source: str) -> Calibr
     return Calibration(float(np.exp(found.x) / scale), 0.0, source)
 
 
-def calibrated(scores: Array, negative: Array, positive: Array, source: str) -> Calibration:
-    """argmin over a > 0, b of the log-loss, with Platt's targets (n + 1)/(n + 2), which keep a
-    finite where labels can be told apart by scores.
+def calibrated(
+    scores: Array, negative: Array, positive: Array, source: str, noise: float = 0.0
+) -> Calibration:
+    """The a > 0 and b where sum_k w_k (m_k - p_k (n_k + m_k)) (1, s_k) = 0, p_k = sigmoid(a s_k +
+    b): the smallest log-loss where there is no noise, as w_k is 1 then.
+
+    With noise of deviation s in every number, w_k = v_k/(v_k + s^2 (p_k^2 + (1 - p_k)^2)), v_k =
+    (n_k + m_k) p_k (1 - p_k): the share of a residual's variance that rows have in it. So empty
+    bins, whose noise would be taken for rows far out, hardly count, and residuals stay 0 on
+    average. Platt's targets (n + 1)/(n + 2) keep a finite where scores tell labels apart.
 
     Parameters
     ----------
     scores
-        Of rows, or of bins.
+        Of rows, or of bins: s_k.
     negative, positive
-        How many rows of each label have this score; numbers below 0 count as 0.
+        How many rows of each label have this score, n_k and m_k; released ones with their noise.
     source
         Where they come from, in words.
+    noise
+        Its deviation in each of these numbers.
     """
-    no, yes = np.maximum(negative, 0.0), np.maximum(positive, 0.0)
+    no, yes = np.asarray(negative, dtype=float), np.asarray(positive, dtype=float)
     n, m = float(no.sum()), float(yes.sum())
     if n < 1 or m < 1:
         raise DataError(
@@ -85,16 +104,39 @@ def calibrated(scores: Array, negative: Array, positive: Array, source: str) -> 
         )
     high, low = (m + 1) / (m + 2), 1 / (n + 2)
     for_yes, for_no = yes * high + no * low, yes * (1 - high) + no * (1 - low)
-    scale = float(np.sqrt(np.average(scores**2, weights=no + yes))) or 1.0
+    rows = np.maximum(no + yes, 0.0)
+    scale = float(np.sqrt(np.average(scores**2, weights=rows))) or 1.0
+    x, share = scores / scale, m / (n + m)
+    start = np.array([0.0, np.log(m / n)])
+    w = np.ones(len(x)) if not noise else _shares(np.full(len(x), share), rows, noise)
 
     def loss(at: Array) -> tuple[float, Array]:
-        z = np.exp(at[0]) * scores / scale + at[1]
-        value = -float(for_yes @ log_expit(z) + for_no @ log_expit(-z))
-        residual = (for_yes + for_no) * expit(z) - for_yes
-        slopes = np.array([residual @ (np.exp(at[0]) * scores / scale), residual.sum()])
+        z = np.exp(at[0]) * x + at[1]
+        value = -float(w @ (for_yes * log_expit(z) + for_no * log_expit(-z)))
+        residual = w * ((for_yes + for_no) * expit(z) - for_yes)
+        slopes = np.array([residual @ (np.exp(at[0]) * x), residual.sum()])
         return value / (n + m), slopes / (n + m)
 
-    found = minimize(
-        loss, np.array([0.0, np.log(m / n)]), jac=True, method="L-BFGS-B", bounds=[(-9, 9)] * 2
-    )
-    return Calibration(float(np.exp(found.x[0]) / scale), float(found.x[1]), source)
+    for _ in range(_STEPS if noise else 1):
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-9, 9)] * 2).x
+        near = float(np.abs(found - start).max()) < _NEAR
+        start = found
+        if near:
+            break
+        w = _shares(expit(np.exp(found[0]) * x + found[1]), rows, noise) if noise else w
+    return Calibration(float(np.exp(start[0]) / scale), float(start[1]), source, share)
+
+
+def _shares(p: Array, rows: Array, noise: float) -> Array:
+    """w_k: the share of rows in the variance of each residual."""
+    v = rows * p * (1 - p)
+    return np.asarray(v / (v + noise**2 * (p**2 + (1 - p) ** 2)))
+
+
+def calibration_of(histogram: NoisyHistogram) -> Calibration | None:
+    """Return what a released histogram of scores says; None where noise drowns a label's rows."""
+    if histogram.faint:
+        return None
+    source = f"a histogram of private rows that was released for mu = {histogram.mu:g}"
+    negative, positive = histogram.counts
+    return calibrated(histogram.centres, negative, positive, source, histogram.noise)

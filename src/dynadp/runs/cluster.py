@@ -112,7 +112,8 @@ class ClusterRun(LocalRun):
             on_start(company)
             outcomes = company.run(Ranks(folder, plan, self.topology.nodes, on_round).take)
         first = outcomes[self.topology.nodes[0]]
-        result = self._finish(folder, plan, first.schema, first.vector, plan.rounds, first.spread)
+        kept = first.spread, first.histogram
+        result = self._finish(folder, plan, first.schema, first.vector, plan.rounds, *kept)
         rmtree(out / _MESSAGES, ignore_errors=True)
         return result
 

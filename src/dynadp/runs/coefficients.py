@@ -1,4 +1,4 @@
-"""Coefficients in the users' units, and how far noise may have moved them (maths.md 19)."""
+"""Coefficients in the users' units, and how far noise may have moved them (maths.md 22)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field

@@ -245,6 +245,7 @@ def _charge(
     who: str,
 ) -> None:
     """Enter a release in its node's ledger, as a run of its own, before anybody sees it."""
+    assert released.event is not None
     run = f"{released.event.purpose} {now()} {token_hex(4)}"
     ledger.reserve(run, [released.event], dataset=dataset, who=who, at=now())
     ledger.spend(run, 0, [released.event], released.message, who=who, at=now())

@@ -5,10 +5,11 @@ Mistakes are reported together, each with its place and what to do, and without 
 given.
 """
 
-import json
+import re
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -23,10 +24,14 @@ from pydantic import (
     ValidationError,
 )
 
+from dynadp._files import DEPTH, parse_json, require_shallow
 from dynadp.data import LEAST_MEMORY
 from dynadp.errors import ConfigError
 from dynadp.runs.known_keys import place_of, unknown_key
 
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+# a key of many parts: tomllib's memory grows with the square of their number
+_DOTTED = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{DEPTH},}}")
 Model = TypeVar("Model", bound=BaseModel)
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -49,6 +54,9 @@ def _plain(text: str) -> str:
 Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
 Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain)]
 File = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_line)]
+
+
+SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
 
 
 def _mebibytes(given: Any) -> Any:
@@ -83,6 +91,25 @@ def _address(text: str) -> str:
 Address = Annotated[str, Field(max_length=300), AfterValidator(_address)]
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, as it stands in an address, is this machine itself."""
+    with suppress(ValueError):
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    return False
+
+
+def _loopback(where: str) -> str:
+    """Refuse an address that other machines could reach."""
+    if is_loopback(where.rpartition(":")[0]):
+        return where
+    raise ValueError(
+        "must be a loopback address, such as 127.0.0.1:9464: it answers whoever reaches it"
+    )
+
+
+Loopback = Annotated[Address, AfterValidator(_loopback)]
+
+
 class Section(BaseModel):
     """A table of a file: no key that it does not know."""
 
@@ -99,7 +126,7 @@ def checked(kind: type[Model], content: Any, path: str | Path) -> Model:
 
 def read_tables(path: Path) -> Any:
     """Return the content of a TOML file, or of a JSON file, by its ending."""
-    parse, form = (json.loads, "JSON") if path.suffix == ".json" else (tomllib.loads, "TOML")
+    parse, form = (parse_json, "JSON") if path.suffix == ".json" else (_parse_toml, "TOML")
     try:
         return parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -109,6 +136,17 @@ def read_tables(path: Path) -> Any:
     except ValueError as error:  # the place alone: the rest may quote the file
         place = str(error).rpartition("(")[2].rstrip(")")
         raise ConfigError(f"{path} is not {form} ({place})") from None
+
+
+def _parse_toml(text: str) -> Any:
+    if _DOTTED.search(text):
+        raise ValueError(f"nested deeper than {DEPTH}")
+    try:
+        content = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEPTH}") from None
+    require_shallow(content)
+    return content
 
 
 def _explained(kind: type[BaseModel], path: str | Path, error: ValidationError) -> ConfigError:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dynadp._files import digest, read_file, write_bytes
+from dynadp._files import digest, parse_json, read_file, write_bytes
 from dynadp.consensus import RoundProgress
 from dynadp.errors import RecordError
 from dynadp.runs.model import Model
@@ -84,7 +84,8 @@ class RunFolder:
     def note(self, entry: RoundProgress, nodes: Sequence[str] | None = None) -> None:
         """Add the lines of a round: of all nodes, or of these."""
         names, plan = nodes or self.record.topology.nodes, self.record.planned
-        losses = [plan.alphas[node][entry.number - 1] if plan else None for node in names]
+        here = nodes is None or entry.messages.size  # who has no part in a sum loses nothing
+        losses = [plan.alphas[node][entry.number - 1] if plan and here else None for node in names]
         noise = plan.noise if plan else "l2-laplace"
         self.append(line.to_json() for line in entry.lines(names, losses, noise))
 
@@ -113,7 +114,7 @@ def read_rounds(path: str | Path) -> Iterator[dict[str, Any]]:
     # what follows the last line break is unfinished
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         try:
-            yield json.loads(line)
+            yield parse_json(line)
         except ValueError as error:
             raise RecordError(f"{file}, line {number} is not JSON; the file is damaged") from error
 

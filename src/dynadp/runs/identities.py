@@ -12,6 +12,7 @@ between the node's and the authority's after the node's own.
 """
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -193,6 +194,14 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 def public_text(key: Ed25519PublicKey) -> str:
     """A public signing key as run files spell it: ``ed25519:`` and base64."""
     return _PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
+
+
+def key_fingerprint(public: str) -> str:
+    """What people compare of a public signing key, over another channel: the first 16 bytes of its
+    SHA-256, in groups of four to read aloud.
+    """
+    found = hashlib.sha256(public_key(public).public_bytes_raw()).hexdigest()[:32]
+    return " ".join(found[i : i + 4] for i in range(0, len(found), 4))
 
 
 def public_key(text: str) -> Ed25519PublicKey:

@@ -15,7 +15,7 @@ from dynadp.consensus import Acceleration, RoundProgress, Spread, Topology
 from dynadp.data import NodeRows, Schema, count, source, split_tables
 from dynadp.engines import FolderJournal, LedgerJournal, simulate
 from dynadp.errors import ConfigError, DynadpError
-from dynadp.mechanisms import entropy_for
+from dynadp.mechanisms import NoisyHistogram, entropy_for
 from dynadp.planning import Plan, recorded, spread_of
 from dynadp.privacy import Event, Ledger, LedgerSummary, by_node
 from dynadp.runs.folder import RunFolder, load_run
@@ -36,7 +36,8 @@ from dynadp.runs.preparation import (
 from dynadp.runs.record import SETTINGS, Kind, RunRecord
 from dynadp.runs.results import NodeCheck, RunCheck, RunResult
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.runs.scoring import evaluate, evaluate_target
+from dynadp.runs.scoring import evaluate, evaluate_target, released_measures
+from dynadp.runs.thresholds import with_threshold
 from dynadp.runs.training import train
 
 # these parts of a plan must be the same when a run goes on: the rest follows from them, or is words
@@ -179,6 +180,7 @@ class LocalRun:
             columns=self.schema.dimension,
             plan=plan if plan.protection else None,
             largest=self._largest(plan, ledgers) if largest else None,
+            notes=_idle(self.schema, plan),
         )
 
     def _summaries(self) -> dict[str, LedgerSummary]:
@@ -276,8 +278,9 @@ class LocalRun:
                     on_round=note,
                 )
                 schema, run = trained.schema, trained.run
-        spread, vector = spread_of(plan, run.path), run.models(plan.output)[0, 0]
-        return self._finish(folder, plan, schema, vector, len(run.rounds), spread)
+        vector, histogram = run.models(plan.output)[0, 0], next(iter(run.histograms), None)
+        spread = spread_of(plan, run.path)
+        return self._finish(folder, plan, schema, vector, len(run.rounds), spread, histogram)
 
     def _claim(
         self, stack: ExitStack, out: Path, plan: Plan, created: str, resume: bool
@@ -348,14 +351,18 @@ class LocalRun:
         vector: Array,
         rounds: int,
         spread: Spread | None,
+        histogram: NoisyHistogram | None,
     ) -> RunResult:
         """Write the model, and return what the run came to."""
         seeded, public = self.file.run.seed is not None, self.file.evaluation
-        model = Model.of(vector, schema, plan, seeded=seeded, spread=spread)
+        model = Model.of(vector, schema, plan, seeded=seeded, spread=spread, histogram=histogram)
+        model = with_threshold(model, self.file.run.wanted)
         spent = by_node(plan.events, plan.delta)
         folder.finish(model)
         evaluation = None
         note = "accuracy on private rows is private: declare public rows in [evaluation] to see one"
+        if histogram is not None and public is None:
+            evaluation, note = released_measures(model)
         if public is not None:
             given = source(self.path.parent / public.file, separator=self.file.data.separator)
             measure = evaluate if model.target is None else evaluate_target
@@ -376,6 +383,14 @@ class LocalRun:
             if spent
             else {},
         )
+
+
+def _idle(schema: Schema, plan: Plan) -> tuple[str, ...]:
+    """Say what the schema declares that has no say in the plan."""
+    if schema.norm == 1 or not (plan.centrings or schema.scaling == "unit"):
+        return ()
+    why = "rows are centred privately and then" if plan.centrings else "rows are"
+    return (f"norm = {schema.norm:g} of the schema has no say: {why} scaled to norm 1",)
 
 
 def _admitted(ledger: LedgerSummary, plan: Plan) -> dict[str, Any]:

@@ -4,7 +4,7 @@ sampling error.
 Of scores on public rows they are exact, and intervals are 95% for the sampling error of the rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from typing import Any
@@ -18,17 +18,48 @@ from dynadp._intervals import Z, wilson
 from dynadp.errors import DataError
 
 BINS = 10  # of a calibration curve, equally wide in probability
-NAMES: Mapping[str, str] = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "recall": "recall (of the positive label)",
-    "specificity": "recall of the negative label",
-    "precision": "precision",
-    "auc": "area under the ROC curve",
-    "average_precision": "average precision",
-    "log_loss": "log-loss",
-    "brier": "Brier score",
+_LEAST = float(np.finfo(float).eps)  # probability whose logarithm is taken
+
+
+@dataclass(frozen=True)
+class MeasureKind:
+    """What a measure is, wherever it is shown, compared or optimised.
+
+    Attributes
+    ----------
+    words
+        Its name in words.
+    more_is_better
+        Whether the best model has the largest one.
+    of_probabilities
+        Whether it is of probabilities; others are of scores, or of answers.
+    blind
+        Its value for answers that look at no row, from the share of positive rows; None where that
+        depends on which answer is always given.
+    """
+
+    words: str
+    more_is_better: bool = True
+    of_probabilities: bool = False
+    blind: Callable[[float], float | None] = lambda share: None
+
+    def loss(self, value: float) -> float:
+        """1 - value where more is better, otherwise the value: smaller is better."""
+        return 1 - value if self.more_is_better else value
+
+
+KINDS: Mapping[str, MeasureKind] = {
+    "accuracy": MeasureKind("accuracy", blind=lambda p: max(p, 1 - p)),
+    "balanced_accuracy": MeasureKind("balanced accuracy", blind=lambda p: 0.5),
+    "recall": MeasureKind("recall (of the positive label)"),
+    "specificity": MeasureKind("recall of the negative label"),
+    "precision": MeasureKind("precision", blind=lambda p: p),
+    "auc": MeasureKind("area under the ROC curve", blind=lambda p: 0.5),
+    "average_precision": MeasureKind("average precision", blind=lambda p: p),
+    "log_loss": MeasureKind("log-loss", False, True, lambda p: -p * log(p) - (1 - p) * log(1 - p)),
+    "brier": MeasureKind("Brier score", False, True, lambda p: p * (1 - p)),
 }
+NAMES: Mapping[str, str] = {name: kind.words for name, kind in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -88,16 +119,19 @@ class Measures:
     @property
     def majority(self) -> float:
         """The share that always answering the commoner label would get."""
-        return max(self.positive, self.rows - self.positive) / self.rows
+        return max(self.positive, self.rows - self.positive) / max(self.rows, 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all numbers; the accuracy first, by itself."""
-        accuracy = self.found["accuracy"]
+        """Return all numbers; the accuracy first, by itself, unless noise drowns it."""
+        accuracy = self.found.get("accuracy")
+        first = (
+            {}
+            if accuracy is None
+            else {"accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high}
+        )
         return {
             "rows": self.rows,
-            "accuracy": accuracy.value,
-            "low": accuracy.low,
-            "high": accuracy.high,
+            **first,
             "majority": self.majority,
             "positive": self.positive,
             "confusion": dict(self.confusion),
@@ -126,24 +160,45 @@ def measures(
     rows = len(scores)
     if not rows:
         raise DataError("there are no rows to measure on")
+    made = {
+        name: one
+        for name in KINDS
+        if (one := measure_of(name, scores, positive, threshold, probabilities)) is not None
+    }
+    curve = () if probabilities is None else calibration_curve(probabilities, positive)
+    return Measures(rows, int(positive.sum()), _table(scores, positive, threshold), made, curve)
+
+
+def measure_of(
+    name: str,
+    scores: Array,
+    positive: NDArray[np.bool_],
+    threshold: float = 0.0,
+    probabilities: Array | None = None,
+) -> Measure | None:
+    """Return one measure, with parameters as of :func:`measures`; None where it is not defined."""
+    if name == "auc":
+        return auc(scores, positive)
+    if name == "average_precision":
+        return average_precision(scores, positive)
+    if not KINDS[name].of_probabilities:
+        return _of_answers(_table(scores, positive, threshold))[name]
+    if probabilities is None:
+        return None
+    if name == "brier":
+        return _mean((probabilities - positive) ** 2)
+    p = np.clip(probabilities, _LEAST, 1 - _LEAST)
+    return _mean(-np.where(positive, np.log(p), np.log1p(-p)))
+
+
+def _table(scores: Array, positive: NDArray[np.bool_], threshold: float) -> dict[str, int]:
     yes = scores > threshold
-    table = {
+    return {
         "true_positive": int(np.sum(yes & positive)),
         "false_positive": int(np.sum(yes & ~positive)),
         "true_negative": int(np.sum(~yes & ~positive)),
         "false_negative": int(np.sum(~yes & positive)),
     }
-    found: dict[str, Measure | None] = dict(_of_answers(table))
-    found["auc"] = auc(scores, positive)
-    found["average_precision"] = average_precision(scores, positive)
-    curve: tuple[CalibrationBin, ...] = ()
-    if probabilities is not None:
-        p = np.clip(probabilities, 1e-15, 1 - 1e-15)
-        found["log_loss"] = _mean(-np.where(positive, np.log(p), np.log1p(-p)))
-        found["brier"] = _mean((p - positive) ** 2)
-        curve = calibration_curve(probabilities, positive)
-    made = {name: one for name in NAMES if (one := found.get(name)) is not None}
-    return Measures(rows, int(positive.sum()), table, made, curve)
 
 
 def _of_answers(table: Mapping[str, int]) -> dict[str, Measure | None]:

@@ -19,10 +19,11 @@ from dynadp._files import read_file, write_whole
 from dynadp.consensus import Spread
 from dynadp.data import Schema, Table, Target, Value
 from dynadp.errors import DataError, RecordError
+from dynadp.mechanisms import NoisyHistogram
 from dynadp.planning import Plan
 from dynadp.problem import Softmax
 from dynadp.problem import probabilities as softmax
-from dynadp.runs.calibration import Calibration
+from dynadp.runs.calibration import Calibration, calibration_of
 from dynadp.runs.coefficients import Coefficient, ModelNoise, coefficients_of
 
 FORMAT, VERSION = "dynadp-model", 2
@@ -56,6 +57,10 @@ class Model:
         How scores become probabilities; None where nobody found out.
     estimator
         What only :class:`~dynadp.estimators.classifier.NetworkClassifier` needs; None in a run.
+    threshold
+        Of two classes: scores above it are answered with the second.
+    histogram
+        What the run released of the model's scores, over all nodes; None without such a round.
     partial
         Of a run that was stopped early: the rounds that it is made of, how many were planned, and
         whose messages; None for a whole run.
@@ -80,6 +85,8 @@ class Model:
     partial: Mapping[str, Any] | None = None
     members: tuple[str, ...] = ()
     noise: ModelNoise | None = field(default=None, repr=False)
+    threshold: float = 0.0
+    histogram: NoisyHistogram | None = field(default=None, repr=False)
     target: Target | None = None
 
     @classmethod
@@ -92,6 +99,7 @@ class Model:
         seeded: bool = False,
         members: tuple[str, ...] = (),
         spread: Spread | None = None,
+        histogram: NoisyHistogram | None = None,
     ) -> "Model":
         """Return the model of a released vector, after the whole plan was carried out.
 
@@ -109,12 +117,15 @@ class Model:
             The nodes that were there in the end; empty for all.
         spread
             Of f over the noise; None where it is not known.
+        histogram
+            What the last round released of scores: probabilities follow from it, unless noise
+            drowns the rows of a label.
         """
         privacy = EXACT
         if plan.protection:
             total = replace(plan.total, protected=plan.total.protected and not seeded)
             privacy = {**total.to_json(), "statement": total.guarantee}
-        F = f.reshape(plan.bound.vectors, -1)
+        F = f.reshape(-1, schema.dimension)
         coef, intercept = (F[:, :-1], F[:, -1]) if schema.intercept else (F, np.zeros(len(F)))
         return cls(
             classes=schema.label.classes,
@@ -128,6 +139,8 @@ class Model:
             noise=None
             if spread is None
             else ModelNoise.of(spread.parts(len(F)), bool(schema.intercept)),
+            histogram=histogram,
+            calibration=None if histogram is None else calibration_of(histogram),
             target=schema.label if isinstance(schema.label, Target) else None,
         )
 
@@ -171,14 +184,16 @@ class Model:
         return coefficients_of(*given, self.coef, self.intercept, self.noise, self.target)
 
     def answers(self, scores: Array) -> NDArray[Any]:
-        """The label value for every row of scores; a score of exactly 0 is negative. Of a target
-        the number.
+        """The label value for every row of scores; one exactly at the threshold is negative. Of a
+        target the number.
         """
         if self.target is not None:
             return self.target.within(scores)
         values = np.array(self.classes)
         return np.asarray(
-            values[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+            values[
+                (scores > self.threshold).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+            ]
         )
 
     @property
@@ -198,11 +213,16 @@ class Model:
         if scores.ndim > 1:
             slope = 1.0 if self.calibration is None else self.calibration.slope
             return softmax(slope * scores) if self.loss.get("name") == Softmax.name else None
+        by_score = self.log_odds
+        return None if by_score is None else np.asarray(expit(by_score[0] * scores + by_score[1]))
+
+    @property
+    def log_odds(self) -> tuple[float, float] | None:
+        """a and b of the log-odds a score + b of the second class; None where nobody knows them."""
         if self.calibration is not None:
-            scores = self.calibration.slope * scores + self.calibration.offset
-            return np.asarray(expit(scores))
+            return self.calibration.slope, self.calibration.offset
         plain = self.loss.get("name") == "logistic" and not self.loss.get("margin")
-        return np.asarray(expit(scores)) if plain else None
+        return (1.0, 0.0) if plain and len(self.classes) == 2 else None
 
     def predict(self, table: Table) -> NDArray[Any]:
         """The label value of every raw row."""
@@ -228,6 +248,8 @@ class Model:
             **({} if self.partial is None else {"partial": dict(self.partial)}),
             **({"members": list(self.members)} if self.members else {}),
             **({} if self.noise is None else {"noise": self.noise.to_json()}),
+            **({"threshold": self.threshold} if self.threshold else {}),
+            **({} if self.histogram is None else {"histogram": self.histogram.to_json()}),
             **({} if self.target is None else {"target": self.target.model_dump(mode="json")}),
         }
 
@@ -260,6 +282,8 @@ def load_model(path: str | Path) -> Model:
             partial=content.get("partial"),
             members=tuple(map(str, content.get("members", ()))),
             noise=ModelNoise.from_json(content["noise"]) if content.get("noise") else None,
+            threshold=float(content.get("threshold", 0.0)),
+            histogram=_histogram(content.get("histogram")),
             target=None if "target" not in content else Target.model_validate(content["target"]),
         )
         _check(model, content["schema_hash"], path)
@@ -274,6 +298,10 @@ def load_model(path: str | Path) -> Model:
 
 def _calibration(content: Mapping[str, Any] | None) -> Calibration | None:
     return None if content is None else Calibration(**content)
+
+
+def _histogram(content: Mapping[str, Any] | None) -> NoisyHistogram | None:
+    return None if content is None else NoisyHistogram.from_json(content)
 
 
 def _check(model: Model, schema_hash: str | None, path: Path) -> None:

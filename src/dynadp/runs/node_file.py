@@ -1,13 +1,24 @@
 """NODE.toml: what one silo keeps to itself, beside the run file that all share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dynadp.data import Schema
 from dynadp.errors import ConfigError
-from dynadp.runs.fields import Above0, Address, File, Line, Memory, Section, checked, read_tables
+from dynadp.runs.fields import (
+    Above0,
+    Address,
+    File,
+    Line,
+    Loopback,
+    Memory,
+    Section,
+    SigningKey,
+    checked,
+    read_tables,
+)
 
 
 class NodeFile(Section):
@@ -39,6 +50,14 @@ class NodeFile(Section):
         on without it; by default as the run file says.
     memory
         What its rows may take here, if not what the run file says.
+    health
+        A loopback address on which ``/healthz`` and ``/metrics`` are answered; none by default.
+    log
+        ``json`` for a log with one JSON object a line.
+    consent
+        The file of a signed approval, without which the node takes part in nothing.
+    approver
+        The public key that signs it, if not this node's own.
     person
         What the column that says whose row it is is called in this silo's file, if not as in the
         run file. Where the run file names none, this silo limits its people's rows all the same.
@@ -58,6 +77,10 @@ class NodeFile(Section):
     listen: Address | None = None
     patience: Above0 | None = None
     memory: Memory | None = None
+    health: Loopback | None = None
+    log: Literal["text", "json"] = "text"
+    consent: File | None = None
+    approver: SigningKey | None = None
     person: Line | None = None
     rows_per_person: Annotated[int, Field(ge=1)] | None = None
 
@@ -87,3 +110,14 @@ class NodeFile(Section):
 def load_node_file(path: str | Path) -> NodeFile:
     """Read and check a NODE.toml."""
     return checked(NodeFile, read_tables(Path(path)), path)
+
+
+def is_node_file(path: str | Path) -> bool:
+    """Whether a file is a NODE.toml: it names a run file where that one has a table."""
+    try:
+        content = read_tables(Path(path))
+    except ConfigError:
+        return False  # whoever reads it next says what is wrong
+    return (
+        isinstance(content, dict) and "node" in content and not isinstance(content.get("run"), dict)
+    )

@@ -16,10 +16,17 @@ from dynadp.consensus import SealedSum, SumPath, SumRounds, WeighedSum, decoded
 from dynadp.data import Schema
 from dynadp.engines import FolderJournal, released_letters
 from dynadp.errors import DynadpError, RecordError, SumSpoiled
-from dynadp.mechanisms import centre_of, centred, mechanism_named, possible_mean, sealed_centring
+from dynadp.mechanisms import (
+    NoisyHistogram,
+    centre_of,
+    centred,
+    mechanism_named,
+    possible_mean,
+    sealed_centring,
+)
 from dynadp.planning import Consortium, Plan, spread_of
 from dynadp.privacy import Ledger, per_node
-from dynadp.problem import Loss, Regularizer
+from dynadp.problem import EVEN, Loss, Regularizer
 from dynadp.runs.folder import load_run
 from dynadp.runs.identities import public_key
 from dynadp.runs.model import Model
@@ -55,12 +62,15 @@ def partial_model(folder: str | Path, ledgers: Sequence[str | Path] = ()) -> Mod
         schema = _sealed_centre(plan, schema, held) if sealed else _centre(plan, schema, held)
     spread = None
     if plan.algorithm == "sum":
-        vector, rounds, path = _point(plan, held)
+        vector, rounds, path, histogram = _point(plan, held)
         spread = spread_of(plan, path)
         members = list(plan.release_plan.nodes)
     else:
         vector, rounds, members = _mean(held)
-    model = Model.of(vector, schema, plan, seeded=record.simulation, spread=spread)
+        histogram = None
+    model = Model.of(
+        vector, schema, plan, seeded=record.simulation, spread=spread, histogram=histogram
+    )
     part = {"rounds": rounds, "planned": plan.rounds, "members": list(members)}
     return replace(model, partial=part)
 
@@ -78,6 +88,8 @@ def plan_of(record: RunRecord) -> Plan:
         eta=None if steps else given["eta"],
         **{k: tuple(v) if isinstance(v, list) else v for k, v in steps.items()},
         mechanism=mechanism_named(planned.mechanism, **planned.parameters),
+        class_weights=tuple(given.get("class_weights", EVEN)),
+        positives=given.get("positives"),
         schedule=per_node({node: list(own) for node, own in planned.alphas.items()}),
         centring=tuple(planned.centrings.values()),
         delta=planned.delta,
@@ -203,14 +215,15 @@ def _opened(plan: Plan, held: Held, n: int, decode: Any) -> Any:
     return None
 
 
-def _point(plan: Plan, held: Held) -> tuple[Array, int, SumPath]:
-    """Return the mean of the common point over the last half of the steps, the rounds, and what
-    they leave to say how far noise moved it.
+def _point(plan: Plan, held: Held) -> tuple[Array, int, SumPath, NoisyHistogram | None]:
+    """Return the mean of the common point over the last half of the steps, the rounds, what they
+    leave to say how far noise moved it, and the histogram of its scores where that is here.
     """
     releases, steps = plan.release_plan, plan.steps
     assert steps is not None
     start = np.zeros((1, plan.bound.vectors * plan.bound.dimension))
-    rounds, path = SumRounds(None, releases.noises, steps, start, plan.rows, 1), list[Array]()
+    given = releases.noises, steps, start, plan.rows, 1, plan.settings.row_weight
+    rounds, path = SumRounds(None, *given), list[Array]()
     weigh = WeighedSum([steps.node_weights[p] for p in plan.senders])
     for n in range(1, plan.rounds + 1):
         if plan.sealing:
@@ -225,13 +238,14 @@ def _point(plan: Plan, held: Held) -> tuple[Array, int, SumPath]:
         rounds.release()
         before = rounds.state
         rounds.receive(total)
-        if rounds.state.inverse is before.inverse:  # the round of the second moment moves nothing
+        if rounds.state.z is not before.z:  # rounds of moments and histograms move nothing
             path.append(rounds.state.z[0])
     if not path:
         raise RecordError("no round of all nodes is here: there is nothing to make a model of")
     averaged = [t >= len(path) // 2 for t in range(len(path))]
     left = replace(rounds.path, averaged=averaged)
-    return np.mean(path[len(path) // 2 :], axis=0), rounds.n, left
+    mean = np.mean(path[len(path) // 2 :], axis=0)
+    return mean, rounds.n, left, rounds.histogram()
 
 
 def _mean(held: Held) -> tuple[Array, int, list[str]]:

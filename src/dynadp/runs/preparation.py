@@ -17,8 +17,10 @@ from dynadp.errors import ConfigError, DataError, DynadpError, LedgerDamaged, Re
 from dynadp.planning import (
     Consortium,
     Plan,
+    class_weights_of,
     plan,
     require_promise,
+    require_two_classes,
     schedule_from,
     unit_of,
     warnings_about,
@@ -121,6 +123,14 @@ def plan_from_file(
     privacy, training = file.privacy, file.training
     mechanism = file.mechanism
     algorithm = "admm" if not privacy.protected else getattr(mechanism, "algorithm", "sum")
+    by_class = {
+        "class_weights": class_weights_of(
+            training.class_weight, schema.label.classes, training.positives
+        ),
+        "positives": training.positives,
+    }
+    if privacy.calibration:
+        require_two_classes(schema, "calibration")
     if file.totals is not None and privacy.delta is not None:
         chosen = plan(
             counts,
@@ -133,8 +143,10 @@ def plan_from_file(
             features=schema.feature_count,
             weights=training.weights,
             unit=unit_of(schema),
+            calibration=privacy.calibration,
             classes=schema.classes,
             loss=training.loss,
+            **by_class,  # type: ignore[arg-type]
         )
         made = replace(chosen, output=file.run.output)
         require_promise(made)
@@ -147,6 +159,7 @@ def plan_from_file(
         rho=training.rho,
         eta=training.eta,
         **training.steps(),
+        **by_class,
         mechanism=mechanism,
         schedule=None if privacy.by_round is None else schedule_from(privacy.by_round),
         delta=privacy.delta if privacy.protected else None,
@@ -220,7 +233,7 @@ def reserve(
     """Check all rows, then reserve: a bad cell must not be found when part of a budget is spent."""
     if not journal.begun:
         check_rows(rows, place)
-    _check_people(rows, events)
+    check_people(rows, events)
     journal.reserve(events)
 
 
@@ -229,13 +242,14 @@ def rehearse(journal: Journal, rows: NodeRows, events: Sequence[Event]) -> None:
     cells, whose rows they are, rows that changed, a budget that is too small. Nothing is entered.
     """
     check_rows([rows], "rows")
-    _check_people([rows], events)
+    check_people([rows], events)
     if (seal := journal.seal(rows.name)) is not None:
         seal.compare(rows.digest, rows.name)
     journal.require_room(events)
 
 
-def _check_people(rows: Collection[NodeRows], events: Sequence[Event]) -> None:
+def check_people(rows: Collection[NodeRows], events: Sequence[Event]) -> None:
+    """Refuse rows without the ids that weighing needs."""
     if any(getattr(event, "weighed", False) for event in events):
         for own in rows:
             own.require_people()

@@ -28,7 +28,18 @@ FORMAT, VERSION = "dynadp-run", 2
 LIBRARIES = ("dynadp", "numpy", "scipy", "networkx", "pydantic")
 Kind = Literal["one process", "demo", "network", "cluster"]
 UNDECIDED = {"run_id", "created", "python", "libraries", "config_hash"}  # no part of the config
-SETTINGS = ("loss", "regularizer", "C", "weights", "rho", "eta", "output", "steps")
+SETTINGS = (
+    "loss",
+    "regularizer",
+    "C",
+    "weights",
+    "rho",
+    "eta",
+    "output",
+    "steps",
+    "class_weights",
+    "positives",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

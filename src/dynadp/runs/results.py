@@ -50,6 +50,8 @@ class RunCheck:
         None where nothing is protected.
     largest
         What the ledgers would admit at most, where that was asked for.
+    notes
+        What is declared and has no say.
     """
 
     run: str
@@ -59,6 +61,7 @@ class RunCheck:
     columns: int
     plan: Plan | None
     largest: LargestTotal | None = None
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the check for a program to read."""
@@ -78,6 +81,8 @@ class RunCheck:
                 "limited_by": list(self.largest.limited_by),
                 "takes_whole_cap": list(self.largest.takes_whole_cap),
             }
+        if self.notes:
+            shown["notes"] = list(self.notes)
         return shown if self.plan is None else {**shown, "delta": self.plan.delta}
 
 

@@ -26,6 +26,7 @@ from dynadp.runs.sections import (
     TopologySection,
     TrainingSection,
 )
+from dynadp.runs.thresholds import BALANCED
 
 Mistake = tuple[Any, str]  # whether it was made, and what to do
 
@@ -59,11 +60,26 @@ class RunFile(Section):
             (twice, "nodes: two have the same name: names must differ"),
             *(self._network_mistakes() if self.networked else self._local_mistakes()),
             *(self._privacy_mistakes() if self.privacy.protected else ()),
+            (
+                self._threshold_needs_more,
+                "run: a threshold by cost needs probabilities, and 'balanced' the share of each "
+                "label: set calibration = true in [privacy], or give the threshold as a score",
+            ),
         ]
         problems = [problem for wrong, problem in found if wrong]
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    @property
+    def _threshold_needs_more(self) -> bool:
+        """Whether the model will not know what its threshold is to be made of."""
+        wanted, loss = self.run.wanted, self.training.loss
+        if wanted is None or isinstance(wanted, int | float) or self.privacy.calibration:
+            return False
+        planned = self.privacy.protected and self.privacy.by_round is None
+        plain = loss is None or (loss.name == "logistic" and not getattr(loss, "margin", 0.0))
+        return wanted == BALANCED or planned or not plain
 
     def _lacking(self, field: str) -> list[str]:
         """Return the nodes that do not give this field."""

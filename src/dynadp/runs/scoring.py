@@ -11,11 +11,13 @@ from dynadp._arrays import Array
 from dynadp.data import Target, source, staying_rows
 from dynadp.errors import DataError, DeclarationError
 from dynadp.mechanisms import NoisyHistogram
-from dynadp.runs.calibration import calibrated, class_calibrated
+from dynadp.runs.binned import histogram_measures
+from dynadp.runs.calibration import calibrated, calibration_of, class_calibrated
 from dynadp.runs.class_measures import ClassMeasures, class_measures, confusion_table
 from dynadp.runs.measures import Measures, measures
 from dynadp.runs.model import Model
 from dynadp.runs.target_measures import TargetMeasures, target_measures
+from dynadp.runs.thresholds import Threshold, threshold_for
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,9 @@ def tally(model: Model, data: Any, *, limited: bool = False) -> Tally:
     if model.columns.classes > 2:
         return _class_tally(model, data, limited=limited)
     read = stay = right = positive = 0
+    least = _threshold(model, None)
     for count, scores, y in scored(model, data, limited=limited):
-        right += int(np.sum((scores > 0) == y))
+        right += int(np.sum((scores > least) == y))
         read, stay, positive = read + count, stay + len(y), positive + int(y.sum())
     if not read and not model.columns.hides_counts:
         raise DataError(f"{source(data).name} has no rows to evaluate on")
@@ -112,20 +115,32 @@ def scored(
             f"the model has {len(model.classes)} classes, its schema's label has two values, and "
             f"they are not the same; load it with NetworkClassifier.load and use score()"
         )
-    reversed_ = model.classes.index(label.positive) == 0
+    sign = _sign(model)
     given, read = source(data), 0
     staying = staying_rows(schema, given)
     for batch in given.batches(schema.read_columns):
         keep = staying(batch, read)
         kept = {name: cells[keep] for name, cells in batch.items()}
-        found = model.decision(kept)
-        if reversed_:  # a score of exactly 0 is answered with the first class
-            found = np.where(found > 0, -found, np.maximum(-found, np.finfo(float).tiny))
-        yield len(keep), found, schema.labels(kept) > 0
+        yield len(keep), sign * model.decision(kept), schema.labels(kept) > 0
         read += len(keep)
 
 
-def evaluate(model: Model, data: Any, threshold: float = 0.0) -> Measures | ClassMeasures:
+def _sign(model: Model) -> float:
+    """-1 where the schema's positive label is the first class, whose scores are below 0."""
+    return -1.0 if model.classes[0] == model.columns.label.classes[1] else 1.0
+
+
+def _threshold(model: Model, wanted: Threshold | None) -> float:
+    """Above which score of :func:`scored` the positive label is the answer."""
+    least = threshold_for(model, wanted)
+    if _sign(model) > 0:
+        return least
+    return float(np.nextafter(-least, -np.inf))  # one at the threshold gets the first class
+
+
+def evaluate(
+    model: Model, data: Any, threshold: Threshold | None = None
+) -> Measures | ClassMeasures:
     """Measure a model on public rows, which are held in memory as scores alone.
 
     Parameters
@@ -133,7 +148,7 @@ def evaluate(model: Model, data: Any, threshold: float = 0.0) -> Measures | Clas
     model, data
         What answers, and the rows.
     threshold
-        Scores above it are answered with the positive label.
+        As for :func:`~dynadp.runs.thresholds.threshold_for`.
     """
     if model.columns.classes > 2:
         _require_no_threshold(model, threshold)
@@ -147,7 +162,11 @@ def evaluate(model: Model, data: Any, threshold: float = 0.0) -> Measures | Clas
         raise DataError(
             f"{source(data).name} has no rows to evaluate on: the schema drops all of them"
         )
-    return measures(scores, y, threshold, model.probabilities(scores))
+    sign = _sign(model)
+    p = model.probabilities(sign * scores)
+    if p is not None and sign < 0:
+        p = 1 - p
+    return measures(scores, y, _threshold(model, threshold), p)
 
 
 def predicted(model: Model, data: Any, *, limited: bool = False) -> Iterator[tuple[Array, Array]]:
@@ -199,7 +218,7 @@ def evaluate_target(model: Model, data: Any) -> TargetMeasures:
 
 
 def predictions(
-    model: Model, data: Any, threshold: float = 0.0
+    model: Model, data: Any, threshold: Threshold | None = None
 ) -> Iterator[tuple[NDArray[Any], Array, Array]]:
     """Yield label values, scores and probabilities of each batch of rows; None and NaN where the
     schema drops a row, and NaN where there are no probabilities.
@@ -209,14 +228,17 @@ def predictions(
     model, data
         What answers, and the rows.
     threshold
-        Of two classes, scores above it are answered with the second.
+        Of two classes, scores above it are answered with the second: as for
+        :func:`~dynadp.runs.thresholds.threshold_for`.
     """
     schema = model.columns
     if threshold and model.target is not None:
         raise DeclarationError(
-            f"threshold is {threshold:g}, and the model answers a number; leave it out"
+            f"threshold is {threshold!r}, and the model answers a number; leave it out"
         )
     _require_no_threshold(model, threshold)
+    if len(model.classes) == 2:
+        model = replace(model, threshold=threshold_for(model, threshold))
     for batch in source(data).batches(schema.raw_columns[:-1]):
         keep = schema.kept(batch)
         kept = {name: cells[keep] for name, cells in batch.items()}
@@ -225,17 +247,17 @@ def predictions(
         if keep.any():
             found = model.decision(kept)
             scores[keep] = found if found.ndim == 1 else found.max(axis=1)
-            labels[keep] = model.answers(found - threshold if threshold else found)
+            labels[keep] = model.answers(found)
             p = model.probabilities(found)
             if p is not None:
                 chances[keep] = p if p.ndim == 1 else p.max(axis=1)
         yield labels, scores, chances
 
 
-def _require_no_threshold(model: Model, threshold: float) -> None:
+def _require_no_threshold(model: Model, threshold: Threshold | None) -> None:
     if threshold and len(model.classes) > 2:
         raise DeclarationError(
-            f"threshold is {threshold:g}, and the model has {len(model.classes)} classes, of which "
+            f"threshold is {threshold!r}, and the model has {len(model.classes)} classes, of which "
             "the one with the largest score is answered; leave it out"
         )
 
@@ -269,6 +291,8 @@ def calibrated_on(model: Model, data: Any, name: str) -> Model:
         return replace(model, calibration=class_calibrated(own, places, words))
     found = [(scores, y) for _, scores, y in scored(model, data)]
     scores, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if _sign(model) < 0:
+        scores, y = -scores, ~y
     made = calibrated(scores, ~y * 1.0, y * 1.0, f"{len(y):,} public rows ({name})")
     return replace(model, calibration=made)
 
@@ -280,9 +304,24 @@ def calibrated_by(model: Model, histogram: NoisyHistogram) -> Model:
             "labels and answers were released, and no scores: of several classes probabilities are "
             "calibrated on public rows alone; leave --calibrate out"
         )
-    inner = histogram.edges
-    width = inner[1] - inner[0]
-    centres = np.append(inner - width / 2, inner[-1] + width / 2)
-    negative, positive = histogram.counts
-    source_ = f"a histogram of private rows that was released for mu = {histogram.event.mu:g}"
-    return replace(model, calibration=calibrated(centres, negative, positive, source_))
+    made = calibration_of(histogram)
+    if made is None:
+        raise DataError(
+            "noise drowns the rows of a label in this histogram, so that no probabilities follow "
+            "from it: release it with a larger mu, or take more rows"
+        )
+    return replace(model, calibration=made)
+
+
+def released_measures(model: Model) -> tuple[dict[str, Any] | None, str]:
+    """Return what the histogram that a run released says of its model, and on which rows; None and
+    why, where noise drowns all measures.
+    """
+    assert model.histogram is not None
+    found = histogram_measures(model.histogram, model.threshold, model.calibration)
+    if "accuracy" not in found.found:
+        return None, "noise drowns the histogram of scores that the last round released"
+    return {**found.to_json(), "noise": model.histogram.noise}, (
+        "the rows of all nodes that it was trained on, by the histogram that the last round "
+        "released with noise"
+    )

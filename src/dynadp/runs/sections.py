@@ -19,7 +19,7 @@ from pydantic import (
 from dynadp.consensus import FAMILIES, Absence, OnAbsence, is_one
 from dynadp.errors import DeclarationError, DynadpError
 from dynadp.mechanisms import Mechanism, mechanism_for, mechanism_from, mechanism_names
-from dynadp.planning import schedule_from
+from dynadp.planning import schedule_from, with_histogram
 from dynadp.problem import (
     Loss,
     Named,
@@ -35,9 +35,41 @@ from dynadp.runs.fields import (
     Name,
     Section,
     Share,
+    SigningKey,
 )
+from dynadp.runs.measures import KINDS
+from dynadp.runs.thresholds import Costs, Threshold
 
 Number = Annotated[int, Field(ge=0)]
+
+
+def _without(made: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A section without those of its fields that say nothing."""
+    return {name: v for name, v in made.items() if v not in (None, False) or name not in names}
+
+
+def _known_measure(given: str) -> str:
+    if given not in KINDS:
+        raise ValueError(f"must be one of {', '.join(KINDS)}")
+    return given
+
+
+MeasureName = Annotated[str, AfterValidator(_known_measure)]
+
+
+class CostSection(Section):
+    """What wrong answers cost, in any unit.
+
+    Attributes
+    ----------
+    false_positive
+        Of the positive label where the negative one is right.
+    false_negative
+        Of the negative label where the positive one is right.
+    """
+
+    false_positive: Above0
+    false_negative: Above0
 
 
 class RunSection(Section):
@@ -56,12 +88,41 @@ class RunSection(Section):
         of a node alone; ``last``, its last message. All of them are free.
     device
         ``cuda`` for a run in one process on a GPU.
+    threshold
+        The model answers with the positive label above this score; ``balanced`` for the largest
+        balanced accuracy, which needs ``calibration``. By default 0.
+    cost
+        Instead: what a wrong answer of either kind costs, from which the threshold follows. It
+        needs probabilities: ``calibration``, or a logistic loss without margin.
+    measure
+        What `dynadp tradeoff` and `dynadp explore` optimise; ``accuracy`` by default.
     """
 
     name: Name = "run"
     seed: Annotated[int, Field(ge=0)] | None = None
     output: Literal["last", "tail", "neighbours", "network"] = "network"
     device: Literal["cpu", "cuda"] = "cpu"
+    threshold: float | Literal["balanced"] | None = None
+    cost: CostSection | None = None
+    measure: MeasureName | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: older run files keep their hash."""
+        return _without(dump(self), "threshold", "cost", "measure")
+
+    @property
+    def wanted(self) -> Threshold | None:
+        """The threshold of the model, or what wrong answers cost."""
+        if self.cost is None:
+            return self.threshold
+        return Costs(self.cost.false_positive, self.cost.false_negative)
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> "RunSection":
+        if self.threshold is not None and self.cost is not None:
+            raise ValueError("give threshold or cost, from which one follows, not both")
+        return self
 
 
 class DataSection(Section):
@@ -89,9 +150,6 @@ class DataSection(Section):
     separator: Literal[",", ";", "\t"] | None = None
     description: Line = "rows"
     memory: Memory | None = None
-
-
-SigningKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
 
 
 class NodeSection(Section):
@@ -266,6 +324,9 @@ class PrivacySection(Section):
         number stays secret.
     centring
         Whether the features' means are released before round 1.
+    calibration
+        Whether the last round of sums releases how many rows of each label have their score in each
+        of 32 bins, within the total: probabilities, thresholds and measures follow from it.
     """
 
     mechanism: Annotated[Any, AfterValidator(_known_mechanism)] = None
@@ -285,14 +346,12 @@ class PrivacySection(Section):
     silos_per_person: Annotated[int, Field(ge=1)] | None = None
     adjacency: Literal["replace", "add-remove"] | None = None
     centring: bool = True
+    calibration: bool = False
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``away`` where it is not given: older run files keep their hash."""
-        made: dict[str, Any] = dump(self)
-        if made.get("away", 0) is None:
-            del made["away"]
-        return made
+        """Leave out what is not given: older run files keep their hash."""
+        return _without(dump(self), "away", "calibration")
 
     @property
     def described(self) -> dict[str, Any] | None:
@@ -325,12 +384,18 @@ class PrivacySection(Section):
                 algorithm = "sum" if self.alpha is None else "admm"
             if algorithm is None:
                 return None
-            return mechanism_for(None, algorithm)
+            return self._calibrated(mechanism_for(None, algorithm))
         if description["name"] == "primal" and self.own != "public":
             description.setdefault("own", self.own)
         if description["name"] == "dual" and self.split != "optimal":
             description.setdefault("split", self.split)
-        return mechanism_from(description | self.sealing)
+        return self._calibrated(mechanism_from(description | self.sealing))
+
+    def _calibrated(self, mechanism: Mechanism | None) -> Mechanism | None:
+        """Let it release a histogram of scores where that is asked for."""
+        if not self.calibration or mechanism is None:
+            return mechanism
+        return with_histogram(mechanism)
 
     @property
     def sealing(self) -> dict[str, int]:
@@ -345,6 +410,11 @@ class PrivacySection(Section):
                 raise ValueError(
                     "mechanism is none, so nothing is protected: leave out epsilon, alpha and mu, "
                     "or choose a mechanism"
+                )
+            if self.calibration:
+                raise ValueError(
+                    "mechanism is none, and calibration is a private release: leave it out, and "
+                    "calibrate on public rows (dynadp evaluate --public --calibrate)"
                 )
             return self
         if self.sealing and (self.described or {}).get("name") != "sealed":
@@ -419,6 +489,12 @@ class TrainingSection(Section):
         Of ADMM: a table with a name and parameters.
     pull, momentum, curvature
         Of algorithm "sum": how far a sum leads.
+    class_weight
+        What rows of either label weigh, such as ``{ low = 1, high = 4 }``, divided by the larger
+        one; ``balanced`` needs ``positives``. By default all weigh the same.
+    positives
+        The share of rows with the positive label, declared from what is known without these rows;
+        it is never counted.
     """
 
     algorithm: Literal["admm", "sum"] | None = None
@@ -432,6 +508,13 @@ class TrainingSection(Section):
     pull: Above0 | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     curvature: Above0 | None = None
+    class_weight: Literal["balanced"] | dict[str, Above0] | None = None
+    positives: Share | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: older run files keep their hash."""
+        return _without(dump(self), "class_weight", "positives")
 
     def steps(self) -> dict[str, float | None]:
         """The constants of algorithm "sum"."""

@@ -2,11 +2,15 @@
 started again.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from functools import partial as bound
+from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -40,8 +44,12 @@ from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.privacy import upper_bound
+from dynadp.runs.consent import require_approval
 from dynadp.runs.folder import RunFolder, load_run
-from dynadp.runs.identities import Identity, public_key
+from dynadp.runs.health import serving_health
+from dynadp.runs.identities import Identity, key_fingerprint, public_key
+from dynadp.runs.last_run import keep_terms
+from dynadp.runs.ledgers import open_readable
 from dynadp.runs.model import Model
 from dynadp.runs.node_file import NodeFile, load_node_file
 from dynadp.runs.preparation import (
@@ -59,9 +67,10 @@ from dynadp.runs.preparation import (
 from dynadp.runs.record import RunRecord
 from dynadp.runs.results import NodeEnd
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
-from dynadp.runs.standing import Standing
+from dynadp.runs.standing import LedgerWait, Standing
 from dynadp.runs.status import SHOWN
 from dynadp.runs.status_writer import StatusWriter
+from dynadp.runs.thresholds import with_threshold
 
 ENVELOPE = 2**16  # bytes around a letter, at most
 _SOON = timedelta(days=30)
@@ -219,6 +228,63 @@ class SiloRun:
         }
 
     @property
+    def recipients(self) -> tuple[str, ...]:
+        """Who gets this node's messages: its neighbours, or all others where sums are handed on."""
+        if self.plan.mechanism.exchange == "neighbours":
+            return self.part.neighbours
+        return tuple(name for name in self.topology.nodes if name != self.node.node)
+
+    @cached_property
+    def terms(self) -> dict[str, Any]:
+        """What somebody approves who lets this node take part: all that decides what it releases,
+        to whom, and at what cost.
+        """
+        keys = {section.name: str(section.key) for section in self.file.nodes}
+        ledger, node = None, self.node
+        if self.ledger is not None:
+            with open_readable(self.ledger) as opened:
+                state = opened.state()
+            cap = None if state.cap is None else asdict(state.cap)
+            ledger = {"beginning": state.first, "cap": cap}
+        return {
+            "node": node.node,
+            "config": self.config,
+            "cost": {"epsilon": _rounded(self._epsilon), "delta": self.plan.delta},
+            "recipients": {name: key_fingerprint(keys[name]) for name in self.recipients},
+            "neighbours": sorted(self.part.neighbours),
+            "relay": self.file.network.relay,
+            "endpoints": {section.name: section.endpoint for section in self.file.nodes},
+            "own": {
+                "file": node.file,
+                "person": node.person,
+                "rows_per_person": node.rows_per_person,
+            },
+            "ledger": ledger,
+        }
+
+    @property
+    def _epsilon(self) -> float | None:
+        """The cost of the whole run; None where nothing bounds it."""
+        epsilon = self.plan.total.epsilon
+        return epsilon if isfinite(epsilon) else None
+
+    @property
+    def approver(self) -> str:
+        """The public key that signs approvals."""
+        return self.node.approver or self.identity.public
+
+    @property
+    def approval(self) -> Path:
+        """The file of the approval."""
+        return self.path.parent / (self.node.consent or f"{self.path.stem}.approval.json")
+
+    def require_approval(self) -> None:
+        """Refuse to go on without a signed approval of what the node would release."""
+        again = shlex.join(["dynadp", "approve", str(self.path)])
+        found = require_approval(self.approval, self.terms, self.approver, again)
+        LOG.info("approved by %s on %s, with key %s", found.by, found.at, found.approver)
+
+    @property
     def _agreed_absence(self) -> dict[str, Any]:
         """Nothing where a run waits, so that runs from before keep their configuration."""
         agreed = self.file.network.absence
@@ -297,6 +363,8 @@ class SiloRun:
         checkpoint
             Called at the points of a round, by name.
         """
+        if self.node.consent is not None:
+            self.require_approval()
         me, part, record, stop = self.node.node, self.part, self.record(now()), stop or Event()
         seeded, agreed = record.simulation, record.config_hash
         LOG.info(
@@ -344,7 +412,10 @@ class SiloRun:
                 goes_on=part.absence.goes_on and bool(part.neighbours),
                 edges=part.edges_may_end,
             )
+            if standing.ledger is not None:
+                standing.ledger.wait_without_end(LedgerWait(links))
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
+            stack.enter_context(serving_health(self.node.health, status))
 
             def note(entry: RoundProgress) -> None:
                 status.round = entry.number
@@ -356,8 +427,8 @@ class SiloRun:
                 if not finished:
                     require_not_left(post, outbox)
                     rehearse(outbox, self.rows, own)
-                stack.enter_context(links)
                 status.state = "agreeing"
+                stack.enter_context(links)
                 # it stays for those that are not done yet
                 if finished:
                     status.round = part.rounds
@@ -367,6 +438,8 @@ class SiloRun:
                     checkpoint("agreed")
                     status.state = "running"
                     reserve(outbox, [self.rows], own)
+                    if self.ledger is not None:
+                        keep_terms(self.ledger, record.run_id, self.terms, now())
                     checkpoint("reserved")
                     with status.writing:  # its half-written file would be a stranger there
                         self._begin(folder)
@@ -379,10 +452,11 @@ class SiloRun:
                             outbox,
                             HeldDraws(draws or entropy_for(record.seed), links.hold),
                             on_round=note,
+                            on_again=folder.restart,
                             checkpoint=checkpoint,
                         )
                     )
-                    folder.finish(
+                    model = with_threshold(
                         Model.of(
                             outcome.vector,
                             outcome.schema,
@@ -390,8 +464,11 @@ class SiloRun:
                             seeded=seeded,
                             members=outcome.members,
                             spread=outcome.spread,
-                        )
+                            histogram=outcome.histogram,
+                        ),
+                        self.file.run.wanted,
                     )
+                    folder.finish(model)
                     if outcome.members:
                         LOG.warning(
                             "the model is of %s, who were there in the end; nodes that ended with "
@@ -483,6 +560,10 @@ class SiloRun:
             "config": record.config_hash[:SHOWN],
             "node": self.node.node,
             "rounds": self.plan.rounds,
+            "epsilon": self._epsilon,
+            "delta": self.plan.delta,
+            "software": version("dynadp"),
+            "certificate_ends": self.identity.expires.isoformat(),
             "ledger": None if self.ledger is None else str(self.ledger.resolve()),
         }
 

@@ -1,12 +1,12 @@
 """Where a node's ledger stands, before a run and after it: shown to neighbours, and compared with
-all that anybody remembers of it.
+all that anybody remembers of it. And what the node does while another process keeps it locked.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dynadp.engines import Greetings, PeerMemory, Verifier
+from dynadp.engines import LOG, Greetings, Links, PeerMemory, Stopped, Verifier
 from dynadp.privacy import Ledger
 from dynadp.runs.own_letters import require_entered
 
@@ -62,3 +62,34 @@ class Standing:
         if here not in anchor.folders:
             anchor.folders.append(here)
             anchor.write(ledger.state().mark, ledger.node)
+
+
+@dataclass
+class LedgerWait:
+    """Says that a node waits for its ledger, which another process keeps locked: in its status, and
+    once in its log. The node can be stopped meanwhile; what it drew was not sent.
+
+    Attributes
+    ----------
+    links
+        The node's, with its status and its stop.
+    """
+
+    links: Links
+    _waited: float = 0.0
+
+    def __call__(self, seconds: float) -> None:
+        """Take the seconds so far; 0 when the ledger is free again."""
+        if not seconds:
+            LOG.info("the ledger is free again, after %.0f seconds", self._waited)
+            self.links.waiting = ""
+        elif not self._waited:
+            LOG.warning(
+                "another process keeps the ledger locked, such as one that reads it; the node "
+                "waits until it is free"
+            )
+        self._waited = seconds
+        if seconds:
+            self.links.waiting = "the ledger, which another process keeps locked"
+        if seconds and self.links.stop.is_set():
+            raise Stopped

@@ -3,15 +3,45 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dynadp.data import Classes, Column, Label, Numeric, Target
 from dynadp.errors import DeclarationError
 from dynadp.runs.run_file import load_run_file, load_schema
 
+Answer = Label | Classes | Target
 _NAMES = ("schema.toml", "run.toml")
+
+
+@dataclass(frozen=True)
+class NodeFiles:
+    """Where rows lie: a file for each node, or one for all with a column that names the node.
+
+    Attributes
+    ----------
+    nodes
+        Name and file of each node; without files where there is one for all.
+    shared
+        The file for all.
+    node_column
+        The column of it that names the node of each row.
+    """
+
+    nodes: tuple[tuple[str, str], ...]
+    shared: str | None = None
+    node_column: str | None = None
+
+    def split_by(self, column: str, names: Sequence[str]) -> "NodeFiles":
+        """Return the same file, split by this column over these nodes."""
+        return NodeFiles(tuple((name, "") for name in names), self.shared, column)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files."""
+        return tuple(file for _, file in self.nodes) if self.shared is None else (self.shared,)
 
 
 @dataclass(frozen=True)
@@ -21,28 +51,26 @@ class Start:
     Attributes
     ----------
     nodes
-        Name and file of each node.
-    label, negative, positive
-        The label column and its two values.
-    numeric
-        Name, lower and upper public bound of each numeric column.
-    categorical
-        Name and published values of each categorical column.
+        Where their rows lie.
+    answer
+        The label with its values, or the target with its bounds.
+    columns
+        Their declarations.
     epsilon, delta
         The total.
     seed
         Makes it a SIMULATION, which needs no ledgers.
+    classes
+        Three or more values of the label, in place of the two.
     """
 
-    nodes: Sequence[tuple[str, str]]
-    label: str
-    negative: str
-    positive: str
-    numeric: Sequence[tuple[str, float, float]]
-    categorical: Sequence[tuple[str, list[str]]]
+    nodes: NodeFiles
+    answer: Answer
+    columns: Sequence[Column]
     epsilon: float = 1.0
     delta: float = 1e-5
     seed: int | None = None
+    classes: Sequence[str] = ()
 
     def write(self, folder: str | Path) -> None:
         """Write schema.toml and run.toml into a folder; nothing is overwritten."""
@@ -62,24 +90,22 @@ class Start:
     @property
     def schema_text(self) -> str:
         """The schema."""
-        norm = max(1.0, sqrt(len(self.numeric) + len(self.categorical)))
-        label = {name: _toml(getattr(self, name)) for name in ("label", "negative", "positive")}
-        blocks = [_SCHEMA.format(norm=norm, **label)]
-        for name, low, high in self.numeric:
-            middle = (low + high) / 2
-            blocks.append(_NUMERIC.format(name=_toml(name), low=low, high=high, middle=middle))
-        for name, values in self.categorical:
-            blocks.append(_CATEGORICAL.format(name=_toml(name), values=_toml(values)))
-        return "\n".join(blocks)
+        kind = "target" if isinstance(self.answer, Target) else "label"
+        told = [f"{name} = {_toml(value)}" for name, value in self.answer.model_dump().items()]
+        head = "\n".join([_SCHEMA, f"[{kind}]", *told, ""])
+        return "\n".join([head, *map(_block, self.columns)])
 
     @property
     def run_text(self) -> str:
         """The run file."""
         seed = _NO_SEED if self.seed is None else _SEED.format(seed=self.seed)
-        blocks = [_RUN.format(seed=seed)]
-        for name, file in self.nodes:
+        shared, column = map(_toml, (self.nodes.shared, self.nodes.node_column))
+        one = _APART if self.nodes.shared is None else _TOGETHER.format(file=shared, column=column)
+        blocks = [_RUN.format(seed=seed) + one]
+        for name, file in self.nodes.nodes:
             ledger = "" if self.seed is not None else _LEDGER.format(file=_toml(f"{name}.sqlite"))
-            blocks.append(_NODE.format(name=_toml(name), file=_toml(file), ledger=ledger))
+            own = f"file = {_toml(file)}\n" if self.nodes.shared is None else ""
+            blocks.append(_NODE.format(name=_toml(name), file=own, ledger=ledger))
         blocks.append(_REST.format(epsilon=self.epsilon, delta=self.delta))
         return "\n".join(blocks)
 
@@ -92,37 +118,37 @@ def require_new(folder: str | Path) -> None:
 
 
 def _toml(value: Any) -> str:
-    """A string or a list of strings in TOML."""
+    """A number, a day, a string or a list of strings in TOML."""
+    if isinstance(value, date):
+        return value.isoformat()
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def _block(column: Column) -> str:
+    """A column as a block of TOML, with what else could be said."""
+    lines = ["[[columns]]"]
+    for name, value in column.model_dump(exclude_defaults=True).items():
+        if name not in ("name", "kind", "missing"):
+            lines.append(f"{name} = {_toml(value)}")
+    lines[1:1] = [f"kind = {_toml(column.kind)}", f"name = {_toml(column.name)}"]
+    missing = getattr(column, "missing", None)
+    lines.append(f"missing = {_toml(missing)}   # {_MISSING.get(column.kind, _OR)}")
+    if isinstance(column, Numeric) and column.transform == "none":
+        lines.append('# transform = "log1p"   # for heavy tails')
+    return "\n".join(lines) + "\n"
+
+
+_OR = 'counts as none of the values; or "refuse", or "drop" the row'
+_MISSING = {
+    "numeric": 'a number to put there, or "refuse", or "drop" the row',
+    "date": 'leave the row out; or a day to put there, or "refuse"',
+}
 _SCHEMA = """\
 # What is public about the columns, agreed before any row is read. Nothing here may be read off
 # the rows: that would leak them. Numbers outside their bounds are clipped. A value that is not
 # listed counts as none.
 missing_values = ["", "?", "NA"]   # how a missing cell is spelled
-norm = {norm:.3g}   # rows longer than this, in units of the scaled columns, are shortened to it
-
-[label]
-name = {label}
-negative = {negative}
-positive = {positive}
-"""
-_NUMERIC = """\
-[[columns]]
-kind = "numeric"
-name = {name}
-low = {low!r}
-high = {high!r}
-missing = {middle!r}   # a number to put there, or "refuse", or "drop" the row
-# transform = "log1p"   # for heavy tails
-"""
-_CATEGORICAL = """\
-[[columns]]
-kind = "categorical"
-name = {name}
-values = {values}
-missing = "other"   # counts as none of the values; or "refuse", or "drop" the row
+# norm = 2.0   # for a run that does not centre: longer rows, in scaled units, are shortened to it
 """
 _NO_SEED = "# seed = 1   # would make this a SIMULATION, which protects nobody"
 _SEED = "seed = {seed}   # SIMULATION: seeded noise protects nobody. Remove for a real run."
@@ -135,16 +161,21 @@ output = "network"   # the mean of all released vectors of the last half of the 
 
 [data]
 schema = "schema.toml"
+"""
+_APART = """\
 # instead of one file for each node, one for all, with a column that names the node:
 # file = "all.csv"
 # node_column = "site"
+"""
+_TOGETHER = """\
+file = {file}
+node_column = {column}   # its cells are the names of the nodes below, which are public
 """
 _LEDGER = "ledger = {file}   # where the node enters what it spends\n"
 _NODE = """\
 [[nodes]]
 name = {name}
-file = {file}
-{ledger}# epsilon = 0.5   # a total of its own
+{file}{ledger}# epsilon = 0.5   # a total of its own
 """
 _REST = """\
 [topology]
@@ -153,6 +184,7 @@ family = "ring"   # path, star, complete, grid, random_regular, erdos_renyi, sma
 
 [privacy]
 # mechanism = "sum"   # the planner's; or "primal", "dual", "sealed". "none" protects nobody
+# calibration = true   # probabilities, thresholds and measures, for a tenth of the budget
 # honest = 3   # with "sealed": nodes that add their noise and keep their keys; see algorithms.md
 epsilon = {epsilon!r}   # the most that anyone with a row at one node can lose; smaller is safer
 delta = {delta!r}   # probability that more than epsilon leaks; keep it well below 1/rows

@@ -1,17 +1,19 @@
 """Reads status.json of nodes' run folders: how each node is."""
 
-import os
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from dynadp._files import read_file
 from dynadp.errors import LedgerDamaged, LedgerError, RecordError
 from dynadp.privacy import Ledger, LedgerSummary
+from dynadp.runs.processes import alive
 
 STATUS, STATUS_VERSION = "dynadp-status", 1
 SHOWN = 16  # letters of the configuration's hash that stand behind a run's name in a ledger
+SILENT = 30.0  # seconds without a sign of life, after which a node that cannot be seen is gone
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -31,31 +33,39 @@ def node_states(folders: Iterable[str | Path]) -> list[dict[str, Any]]:
     return [_state(file) for file in files]
 
 
-def alive(pid: int) -> bool:
-    """Return whether a process of this machine has this number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 def _status_files(folder: Path) -> list[Path]:
     here = folder / "status.json"
     return [here] if here.exists() else list(folder.glob("*/status.json"))
 
 
+def is_alive(state: dict[str, Any]) -> bool:
+    """Return whether the process that wrote the file still runs; where it counts its processes
+    elsewhere, as in a container, whether it gave a sign of life a moment ago.
+    """
+    seen = alive(state)
+    return abs(_age(state)) < SILENT if seen is None else seen
+
+
+def _age(state: dict[str, Any]) -> float:
+    """Seconds since the file was written; 0 where an earlier version wrote no time."""
+    if "at" not in state:
+        return 0.0
+    return (datetime.now(UTC) - datetime.fromisoformat(state["at"])).total_seconds()
+
+
 def _state(file: Path) -> dict[str, Any]:
     state = read_status(file.parent)
-    state["alive"] = alive(state["pid"])
+    state["alive"] = is_alive(state)
     if not state["alive"]:
         state["neighbours"] = {
             j: how if how == "given up" else "not known" for j, how in state["neighbours"].items()
         }
         if state["state"] in ("starting", "agreeing", "running", "finished"):
             state["state"] += " when it ended"
+    state["late"] = state["alive"] and _age(state) > SILENT
+    if "certificate_ends" in state:
+        ends = datetime.fromisoformat(state["certificate_ends"])
+        state["certificate_days"] = (ends - datetime.now(UTC)).days
     state["spent"] = None
     if state["ledger"] is not None:
         try:

@@ -18,11 +18,21 @@ from dynadp.mechanisms import (
     Centring,
     Draws,
     Mechanism,
+    NoisyHistogram,
     SystemEntropy,
     centre_of,
     private_centre,
 )
-from dynadp.planning import Consortium, Plan, require_promise, require_unit, spread_of, unit_of
+from dynadp.planning import (
+    Consortium,
+    Plan,
+    class_weights_of,
+    require_promise,
+    require_two_classes,
+    require_unit,
+    spread_of,
+    unit_of,
+)
 from dynadp.planning import plan as make_plan
 from dynadp.privacy import Event, Total, upper_bound, worst_node
 from dynadp.problem import Weights
@@ -79,7 +89,19 @@ class Trained:
         """The classifier, the same at every node."""
         vector = self.run.models(self.plan.output)[0, 0]
         spread = spread_of(self.plan, self.run.path, releases=self.run.releases)
-        return Model.of(vector, self.schema, self.plan, seeded=self.run.seeded, spread=spread)
+        return Model.of(
+            vector,
+            self.schema,
+            self.plan,
+            seeded=self.run.seeded,
+            spread=spread,
+            histogram=self.histogram,
+        )
+
+    @property
+    def histogram(self) -> NoisyHistogram | None:
+        """What the last round released of the model's scores; None without such a round."""
+        return self.run.histograms[0] if self.run.histograms else None
 
 
 def train(
@@ -93,6 +115,9 @@ def train(
     mechanism: str | Mechanism | None = None,
     algorithm: str | None = None,
     weights: Weights = "rows",
+    calibration: bool = False,
+    class_weight: Mapping[Any, float] | str | None = None,
+    positives: float | None = None,
     rows: int | Mapping[str, int] | None = None,
     start: ArrayLike | None = None,
     draws: Draws | None = None,
@@ -120,6 +145,13 @@ def train(
         The total, where no plan is given; epsilon may differ from node to node.
     mechanism, algorithm, weights
         As for :func:`~dynadp.planning.planner.plan`, where no plan is given.
+    calibration
+        Whether the last round of sums releases a histogram of the model's scores by label, within
+        the total: probabilities, thresholds and measures follow from it.
+    class_weight
+        A number for each label value, or ``balanced``, which needs ``positives``.
+    positives
+        The declared share of rows with the positive label, known without these rows.
     rows
         The declared number of rows of each node, or one for all; needed where the schema keeps the
         number of rows secret, and compared with the rows that are there otherwise.
@@ -152,6 +184,8 @@ def train(
     }
     counts = [own.count for own in held.values()]
     features = schema.feature_count
+    if calibration or (plan is not None and plan.releases_histogram):
+        require_two_classes(schema, "calibration")
     if plan is None:
         assert epsilon is not None
         assert delta is not None
@@ -167,7 +201,15 @@ def train(
             features=features,
             weights=weights,
             unit=unit_of(schema),
+            calibration=calibration,
+            class_weights=class_weights_of(class_weight, schema.label.classes, positives),
+            positives=positives,
             classes=schema.classes,
+        )
+    elif calibration or class_weight is not None or positives is not None:
+        raise DeclarationError(
+            "a plan says by itself whether there is a histogram and what labels weigh; leave out "
+            "calibration, class_weight and positives, or the plan"
         )
     plan = plan.on(Consortium(topology, tuple(counts), schema.dimension, features, schema.classes))
     protection = plan.protection

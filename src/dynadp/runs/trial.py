@@ -165,6 +165,10 @@ def _shared(file: RunFile, schema: str, home: Path) -> dict[str, Any]:
     kept = {name: content["data"].get(name) for name in ("separator", "description")}
     content["data"] = {name: value for name, value in kept.items() if value is not None}
     content["data"]["schema"] = schema
+    if file.network.absence.goes_on:  # a relay is the trial's own
+        content["network"] = file.network.model_dump(
+            mode="json", exclude_none=True, exclude={"relay"}
+        )
     if "graphml" in content["topology"]:
         content["topology"]["graphml"] = str(home / content["topology"]["graphml"])
     return content

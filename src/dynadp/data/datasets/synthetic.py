@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
 from dynadp import _require
@@ -64,8 +65,9 @@ def census(
     nodes: int = 5,
     heterogeneity: float = 0.0,
     test_rows: int | None = None,
-    classes: int = 2,
+    positives: float | None = None,
     *,
+    classes: int = 2,
     target: bool = False,
 ) -> Dataset:
     """Census-like rows with a known truth: P(high | raw) = sigmoid(truth.phi(raw)).
@@ -89,6 +91,9 @@ def census(
     test_rows
         Held-out rows, drawn from the nodes' mixture; by default a quarter of ``rows``, at least
         1,000.
+    positives
+        The share of ``high`` among all rows of alike nodes, by another intercept of the truth; by
+        default as it comes.
     classes
         How many values the label has.
     target
@@ -103,13 +108,21 @@ def census(
         raise DeclarationError(f"seed is {seed} and test_rows is {test_rows}; expected 0 or above")
     if not 0 <= heterogeneity <= 1:
         raise DeclarationError(f"heterogeneity is {heterogeneity!r}; expected a number in [0, 1]")
+    if positives is not None and not 0 < positives < 1:
+        raise DeclarationError(f"positives is {positives!r}; expected a share between 0 and 1")
     schema = census_schema()
     if classes > 2 and target:
         raise DeclarationError(f"classes is {classes} and target is True; expected one of them")
+    if positives is not None and (classes > 2 or target):
+        raise DeclarationError(
+            "positives is the share of one of two labels; leave it out with classes or target"
+        )
     if classes > 2:
         groups = tuple(f"group-{j + 1}" for j in range(classes))
         schema = schema.model_copy(update={"label": Classes(name="group", values=groups)})
     truth = _census_truth(schema) if classes == 2 else _group_truth(classes)
+    if positives is not None:
+        truth[-1] += _intercept_shift(schema, truth, positives)
     if target:
         schema = schema.model_copy(update={"label": Target(name="pay", low=0, high=100)})
         truth = _PAY * truth
@@ -158,6 +171,15 @@ def _census_truth(schema: Schema) -> Array:
     }
     small = np.random.default_rng(20).normal(scale=0.15, size=schema.dimension)
     return np.array([effect.get(name, small[i]) for i, name in enumerate(schema.features)])
+
+
+def _intercept_shift(schema: Schema, truth: Array, positives: float) -> float:
+    """b with E sigmoid(truth.phi + b) = positives, over rows that every seed shares."""
+    rng = np.random.default_rng(0xCE45)
+    rows = _census_rows(rng, 20_000, _mix(rng, 0.0), schema, truth)
+    features = schema.model_copy(update={"norm": 1.0, "scaling": "none"})
+    scores = np.asarray(features.rows(rows) @ truth)
+    return float(brentq(lambda b: expit(scores + b).mean() - positives, -50, 50))
 
 
 @lru_cache

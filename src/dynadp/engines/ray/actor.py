@@ -257,7 +257,7 @@ class NodeActor:
         order = self._orders[me]
         part = order.part
 
-        def publish(data: bytes, kind: Kind, n: int) -> None:
+        def publish(data: bytes, kind: Kind, n: int, author: str | None = None) -> None:
             if post.missing(kind, n + 1, part.neighbours):
                 self._hand_over(me, data)  # otherwise a replay: who went on has had this letter
             self._spread(me, data)

@@ -2,7 +2,7 @@
 allowed by default.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,23 @@ def _rule(name: str, flows: list[str], messages: list[str], keys: list[str]) -> 
         "flows": flows,
         "messages": messages,
         "key_exprs": keys,
+    }
+
+
+def denying(names: Iterable[str]) -> dict[str, Any]:
+    """Return a relay's access control: everybody but these names."""
+    out = sorted(names)
+    if not out:
+        return {}
+    rule = _rule("out", ["ingress", "egress"], [*_SENDING, *_ASKING], ["**"])
+    return {
+        "access_control": {
+            "enabled": True,
+            "default_permission": "allow",
+            "rules": [{**rule, "permission": "deny"}],
+            "subjects": [{"id": "out", "cert_common_names": out}],
+            "policies": [{"rules": ["out"], "subjects": ["out"]}],
+        }
     }
 
 

@@ -111,6 +111,17 @@ class Greetings:
         letter = Letter("hello", rules.run, config, rules.me, 0, json.dumps(body).encode())
         return letter.sealed(self.post.key)
 
+    def notice(self, answers: str) -> bytes:
+        """Return an answer that says nothing but who has to upgrade: it goes without an envelope,
+        so that whoever carries it may read it.
+        """
+        config = {wire.NOTICE: wire.notice(self.speaks)}
+        said = {"config": config, "wire": list(self.speaks), "last": None, "spare": None}
+        body = {**said, "asks": self.question, "answers": answers}
+        rules, differs = self.post.rules, bytes.fromhex(digest(config))
+        letter = Letter("hello", rules.run, differs, rules.me, 0, json.dumps(body).encode())
+        return letter.sealed(self.post.key)
+
     def _told(self) -> dict[str, list[str]]:
         """Over whom this node holds its last sums; nothing in runs that wait for all."""
         if self.post.rules.ballots is None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from dynadp._files import parse_json
 from dynadp.engines.lives import Life
 from dynadp.errors import NameTaken
 
@@ -44,7 +45,7 @@ class Grants:
         lines = path.read_text().splitlines()
         for line in lines:
             with suppress(ValueError):  # one that a crash cut short was not granted
-                self._held |= json.loads(line)
+                self._held |= parse_json(line)
         self._lines = len(lines)
         # who confirmed shortly before this process began is not known any more
         self._seen = dict.fromkeys(self._held, monotonic())
@@ -127,6 +128,11 @@ class Lease:
         left = sorted(set(self.neighbours) - set(self._until))
         there = [j for j in left if j in up] if self.goes_on else left
         return (there or left)[:1]
+
+    @property
+    def granted(self) -> frozenset[str]:
+        """Neighbours that granted the name to this life."""
+        return frozenset(self._until)
 
     @property
     def begun(self) -> bool:

@@ -10,7 +10,7 @@ nodes rely on the signatures in the letters, and a node is up that answers a fre
 its signature.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import INFO
@@ -28,7 +28,7 @@ from dynadp.engines.node import NodeResult
 from dynadp.engines.zenoh.beats import PAUSE, Beats
 from dynadp.engines.zenoh.config import RELAY, Site, settings
 from dynadp.engines.zenoh.envelopes import Bare, Envelopes, Wrapping, is_bare
-from dynadp.engines.zenoh.gates import opened
+from dynadp.engines.zenoh.gates import Gate, opened
 from dynadp.engines.zenoh.greetings import Differs, Greetings
 from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
@@ -45,6 +45,7 @@ from dynadp.errors import (
 # seconds: before asking, between asking again, for an answer
 _ASK, _ASK_SLOWLY, _ANSWER = 0.1, 1.0, 2.0
 _PART = 4  # of its patience, that a node which is started again waits for greetings
+_ATTEMPT = 2000  # milliseconds of one attempt to reach a relay
 _LOG_PAUSE = 60.0  # seconds between two lines about the same wait
 _FAREWELL = 0.5  # seconds that the last words of a node may take
 _DIGITS = 9  # of a round's number
@@ -108,12 +109,7 @@ class Links:
         self._said = 0.0
 
     def __enter__(self) -> Self:
-        try:
-            self._session, self._gates = opened(settings(self.site, self.prefix), self._warn)
-        except (zenoh.ZError, OSError) as error:
-            raise ConfigError(
-                f"cannot open links on {', '.join(self.site.listen) or 'any address'}: {error}"
-            ) from None
+        self._session, self._gates = self._open()
         session = self._session
         liveliness, mine = session.liveliness(), self._key(self.site.me, "**")
         # what is declared ends when nobody holds it any more
@@ -140,6 +136,32 @@ class Links:
         self._beating.start()
         return self
 
+    def _open(self) -> tuple[Any, list[Gate]]:
+        """Open the session; wait for a relay that is away, but no longer than for a neighbour."""
+        site, began = self.site, monotonic()
+        config = settings(site, self.prefix)
+        if site.relay:  # in short attempts, so that a node that waits can be stopped
+            config["connect"] |= {"timeout_ms": _ATTEMPT, "exit_on_failure": True}
+        while True:
+            try:
+                return opened(config, self._warn)
+            except (zenoh.ZError, OSError) as error:
+                if site.relay is None:
+                    raise ConfigError(
+                        f"cannot open links on {', '.join(site.listen) or 'any address'}: {error}"
+                    ) from None
+            if self.stop.is_set():
+                raise Stopped
+            if monotonic() - began > self.patience:
+                raise NodeLost(
+                    f"{site.me} waited {self.patience:g} seconds for the relay {site.relay}: it is "
+                    "away, or one side refuses the other's certificate. It stops and loses "
+                    "nothing: see to the relay, then start this node again"
+                )
+            if not self.waiting:
+                LOG.warning("the relay %s does not answer; waiting for it", site.relay)
+            self.waiting = f"the relay {site.relay}"
+
     def __exit__(self, *_: object) -> None:
         self.leave()
         self._over.set()
@@ -153,7 +175,7 @@ class Links:
         if author is None:
             self.hold()
         key = self._key(self.site.me, _letter(kind, n, author or self.site.me))
-        closed = self._wrap.close(data, self.site.neighbours)
+        closed = self._wrap.close(data, self.site.members)
         self._session.put(
             key, closed, congestion_control=zenoh.CongestionControl.BLOCK, express=True
         )
@@ -250,13 +272,15 @@ class Links:
             what = "an answer of" if kind == "welcome" else what
 
         def ask(author: str) -> None:
-            for sort, number in want.wanted(self.post, author):
-                for j in self.site.neighbours if is_broadcast(sort, number) else (author,):
-                    self._ask(j, _letter(sort, number, author), self._take)
+            for whose, sort, number in want.wanted(self.post, author):
+                for j in self.site.neighbours if is_broadcast(sort, number) else (whose,):
+                    self._ask(j, _letter(sort, number, whose), self._take)
 
         if self.goes_on and not self.edges:
-            silent = self.patience
-            self._until(lambda: want.missing(self.post), ask, what, silent=silent, letters=True)
+            pause, silent = 0.0 if want.late else _ASK, self.patience
+            self._until(
+                lambda: want.missing(self.post), ask, what, pause, silent=silent, letters=True
+            )
         else:
             signs = self.goes_on and n > 0
             self._until(lambda: want.missing(self.post), ask, what, signs=signs, letters=True)
@@ -291,24 +315,32 @@ class Links:
         begun = begun and self.goes_on
         absent = self.post.given_up | self.site.revoked() if begun else frozenset[str]()
         needed = [j for j in self.site.neighbours if j not in absent] or self.site.neighbours
-        try:
-            self._until(
-                lambda: [j for j in needed if j not in held],
-                lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
-                "a greeting of",
-                pause=0.0,
-                silent=self.patience / _PART if begun and not self.edges else None,
-            )
-        except NodeLost:
-            if not (begun and held):
-                raise
-        kept = self.post.latest(self.site.me)
-        held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
-        for where, letters in held.items():  # here, because a ledger serves one thread
-            for letter in letters:
-                self.greetings.require_known(where, letter)
+
+        def greet(needed: Collection[str], silent: float | None) -> None:
+            held.clear()
+            try:
+                self._until(
+                    lambda: [j for j in needed if j not in held],
+                    lambda j: self._ask(j, "hello", greeted, self.greetings.write(None)),
+                    "a greeting of",
+                    pause=0.0,
+                    silent=silent,
+                )
+            except NodeLost:
+                if not (begun and held):
+                    raise
+            kept = self.post.latest(self.site.me)
+            held[str(self.post.path)] = [self.greetings.own(data) for data in kept]
+            for where, letters in held.items():  # here, because a ledger serves one thread
+                for letter in letters:
+                    self.greetings.require_known(where, letter)
+
+        silent = self.patience / _PART if begun and not self.edges else None
+        greet(needed, silent)
         self._agreed = True
         self._claim()
+        if self.lease is not None:  # what another life of it sent before this one had the name
+            greet(self.lease.granted & {*needed}, silent)
 
     def _claim(self) -> None:
         """Wait until neighbours granted this node's name to this life of it."""
@@ -422,9 +454,10 @@ class Links:
         self.waiting = ""
 
     def _require_members(self, names: list[str]) -> None:
-        """Go on without neighbours that are out, where the run does so, or end it here."""
-        lost = sorted(self.site.revoked() & set(names) & set(self.site.neighbours))
-        if not lost:
+        """Go on without nodes that are out, where the run does so, or end it here."""
+        # of an edge its two ends decide, of a sum all members
+        near = set(self.site.neighbours if self.edges and self.goes_on else names)
+        if not (lost := sorted(self.site.revoked() & set(names) & near)):
             return
         who = ", ".join(lost)
         if self.goes_on:
@@ -598,7 +631,7 @@ class Links:
                 raise Rejected("a greeting without an envelope")
             # first the answer: both sides see a difference
             if bare:  # the other knows no envelopes
-                query.reply(query.key_expr, self.greetings.write(None, asks, refuses=True))
+                query.reply(query.key_expr, self.greetings.notice(asks))
             else:
                 answer = self.greetings.write(letter.author, asks, refuses=old)
                 self._reply(query, answer, letter.author)
@@ -620,7 +653,7 @@ class Links:
     ) -> None:
         if data is None:
             return
-        near = readers or self.site.neighbours
+        near = readers or self.site.members
         beside = None if greeting is None else self._wrap.close(greeting, near)
         query.reply(query.key_expr, self._wrap.close(data, near), attachment=beside)
 

@@ -1,25 +1,34 @@
 """A relay, for nodes that cannot reach each other."""
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
 import zenoh
 
-from dynadp.engines.zenoh.config import link_settings
+from dynadp.engines.zenoh.config import denying, link_settings
 from dynadp.engines.zenoh.gates import opened
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
 
 
-def relay(identity: Path, listen: str, stop: Event) -> None:
+def relay(identity: Path, listen: str, stop: Event, out: Iterable[str] = ()) -> None:
     """Carry letters between nodes that cannot reach each other, until it is asked to stop.
+
+    Parameters
+    ----------
+    identity, listen, stop
+        The relay's folder, ``host:port`` to listen on, and what is set to stop it.
+    out
+        Names that the authority has revoked: their links carry nothing.
 
     TLS ends here, and letters travel in envelopes that only their readers can open: a relay, and
     every member of the consortium that asks it, sees who sends when and how much. It can drop and
     delay letters; it can change or forge none, for the nodes check signatures.
     """
     log = RateLimitedLog()
-    session, gates = opened(link_settings("router", identity, [listen], ()), log)
+    config = {**link_settings("router", identity, [listen], ()), **denying(out)}
+    session, gates = opened(config, log)
     with session, ExitStack() as stack:
         for gate in gates:
             stack.callback(gate.close)

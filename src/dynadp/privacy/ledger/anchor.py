@@ -8,7 +8,6 @@ appended without waiting for the disk. They survive the process, and a loss of p
 then the anchor lags, and the reservation before them is in it.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +17,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from dynadp._files import canonical_json, write_bytes
+from dynadp._files import canonical_json, parse_json, write_bytes
 from dynadp.errors import LedgerDamaged, LedgerError
 
 FORMAT, VERSION = "dynadp-anchor", 1
@@ -113,7 +112,7 @@ class Anchor:
                 return None
             raise LedgerError(f"cannot read the anchor {self.path}: {error.strerror}") from error
         try:
-            whole = json.loads(lines[0])
+            whole = parse_json(lines[0])
             if whole["format"] != FORMAT or whole["version"] != VERSION:
                 raise ValueError("another format")
             marks, first = [Mark.from_json(whole)], whole["first"]
@@ -127,7 +126,7 @@ class Anchor:
             ) from error
         for line in lines[1:]:
             with suppress(ValueError, TypeError):  # the last may be cut by a loss of power
-                marks.append(Mark.from_json({**json.loads(line), "first": first}))
+                marks.append(Mark.from_json({**parse_json(line), "first": first}))
         return max(marks, key=lambda mark: mark.length)
 
     def write(self, mark: Mark, node: str) -> None:

@@ -4,12 +4,11 @@ hash = SHA-256(id, at, who, kind, run, round, content, SHA-256(message), previou
 """
 
 import hashlib
-import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from dynadp._files import canonical_json, digest
+from dynadp._files import canonical_json, digest, parse_json
 from dynadp.errors import DeclarationError
 
 START = "0" * 64
@@ -50,7 +49,7 @@ class Entry:
     @property
     def details(self) -> dict[str, Any]:
         """The content, parsed."""
-        return dict(json.loads(self.content))
+        return dict(parse_json(self.content))
 
     @property
     def message_hash(self) -> str | None:

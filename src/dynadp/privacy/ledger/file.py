@@ -14,6 +14,7 @@ your own. Totals are those of ``dynadp ledger show``.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from dynadp.privacy.ledger.store import (
     RESTORE,
     VERSION,
     EntryStore,
+    Locked,
     explained,
     insert,
     layout_problems,
@@ -132,6 +134,17 @@ class Ledger:
             ledger.close()
             raise
         return ledger
+
+    def wait_without_end(self, locked: Locked) -> None:
+        """Wait from now on for as long as other processes keep the file locked.
+
+        Parameters
+        ----------
+        locked
+            Called about once a second meanwhile, with the seconds so far, and with 0 when the
+            ledger goes on. It may raise: then nothing is entered.
+        """
+        self._store.wait, self._store.locked = inf, locked
 
     def close(self) -> None:
         """Let go of the file, which is whole by itself."""

@@ -3,9 +3,11 @@
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 from dynadp.errors import LedgerDamaged, LedgerError
 from dynadp.privacy.ledger.entries import Entry
@@ -84,12 +86,48 @@ _CAUSES = {
 }
 
 
+_STEP = 1.0  # seconds between two looks at a ledger that is locked
+
+Locked = Callable[[float], object]
+"""Called about once a second while another process keeps a ledger locked, with the seconds so far;
+once more with 0 when it is free. It may raise: then nothing is entered.
+"""
+
+
+class _Patient(sqlite3.Connection):
+    """A connection that waits for a lock in short steps, so that signals are heard meanwhile.
+
+    A COMMIT that found readers at work keeps its transaction, and keeps new readers away, so it can
+    be given again (https://sqlite.org/lang_transaction.html).
+    """
+
+    store: "EntryStore"
+
+    def execute(self, *given: Any) -> sqlite3.Cursor:
+        """Carry out a statement, as soon as the lock is free."""
+        began, asked = monotonic(), False
+        while True:
+            try:
+                done = super().execute(*given)
+            except sqlite3.OperationalError as error:
+                busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or (waited := monotonic() - began) >= self.store.wait:
+                    raise
+                asked = True
+                self.store.locked(waited)
+                continue
+            if asked:
+                self.store.locked(0.0)
+            return done
+
+
 class EntryStore:
     """The file of one ledger, with a connection that is opened when it is needed."""
 
     def __init__(self, path: Path, *, read_only: bool, wait: float) -> None:
         self.path, self.read_only, self.wait = path, read_only, wait
-        self.connection: sqlite3.Connection | None = None
+        self.locked: Locked = lambda seconds: None
+        self.connection: _Patient | None = None
         self._file: tuple[int, int] | None = None  # device and inode of the open file
         self._closed = False
 
@@ -175,11 +213,12 @@ class EntryStore:
         self._closed = True
         ours = self._file == _identity(self.path)  # else the journal belongs to another file
         if self.connection is not None and not self.read_only and ours:
+            self.wait = 0.0
             with suppress(sqlite3.Error):  # the journal goes, unless another process is busy
                 self.connection.execute("PRAGMA journal_mode=DELETE")
         self._disconnect()
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> _Patient:
         if not self.path.is_file():
             command = f"dynadp ledger cap {self.path} --node NODE --epsilon E --delta D"
             raise LedgerError(
@@ -187,7 +226,14 @@ class EntryStore:
             )
         address = f"{self.path.resolve().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
         self._file = _identity(self.path)
-        connection = sqlite3.connect(address, uri=True, timeout=self.wait, isolation_level=None)
+        connection = sqlite3.connect(
+            address,
+            uri=True,
+            timeout=min(self.wait, _STEP),
+            isolation_level=None,
+            factory=_Patient,
+        )
+        connection.store = self
         # damage shows in hashes, not in errors
         connection.text_factory = lambda text: text.decode(errors="replace")
         try:

@@ -81,6 +81,15 @@ class LedgerSummary(LedgerState):
         runs = {name: replace(run, spent=dict(run.spent)) for name, run in now.runs.items()}
         return cls(now.node, now.cap, runs, now.head, now.length, now.first, now.kinds.copy())
 
+    def with_plan(self, run: str, plan: list[Event]) -> "LedgerSummary":
+        """Return the ledger as it would be with this plan reserved; as it is where it would not be
+        admitted.
+        """
+        if (basis := self.admits(plan)) is None:
+            return self
+        made = Reservation(run, "", "", "", plan, basis, self.cap)
+        return replace(self, runs={**self.runs, run: made})
+
     def _repr_html_(self) -> str:
         """The card of a notebook."""
         cap, room = self.cap, self.room

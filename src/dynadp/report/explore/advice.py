@@ -86,13 +86,14 @@ class Advisor:
         try:
             rows = self.setting.rows(SEED)
             self.source, self.rows = rows.source, len(rows.held_out)
-            self.baselines = measure_baselines(rows)
+            self.baselines = measure_baselines(rows, self.setting.objective)
             first, *between, last = totals_to_try(self.planned)
             for epsilon in (first, last, *between):
                 if stopped():
                     return
                 own, tested = self.planned(epsilon), self.planned(epsilon, rows.counts)
-                loss = try_plan(self.setting.topology, rows, tested, DRAWS)
+                given = self.setting.topology, rows, tested, DRAWS
+                loss = try_plan(*given, objective=self.setting.objective)
                 point = {"epsilon": epsilon, "alpha": own.alpha, **_right(loss)}
                 self.points = sorted([*self.points, point], key=lambda one: one["epsilon"])
         except DynadpError as error:
@@ -211,7 +212,9 @@ class Advisor:
         if self.problem or not self.done:
             return {"alpha": None, "reasons": [self.problem or "The sweep is not finished."]}
         losses = [_wrong(point) for point in self.points]
-        blind = 1 - self.baselines[COMMONER] / 100
+        blind = None
+        if COMMONER in self.baselines:
+            blind = 1 - self.baselines[COMMONER] / 100
         found = recommend(losses, fit=fit_points(losses), blind=blind)
         epsilon = next(point["epsilon"] for point in self.points if point["alpha"] == found.alpha)
         return {
@@ -230,12 +233,19 @@ class Advisor:
         if not self.baselines or found is None:
             return f"{privacy}: how often answers would be right is being tried on public rows."
         # outwards, so that nothing is promised that was not measured
-        low, high = floor(found["low"]), ceil(found["high"])
-        without, commoner = (round(value) for value in self.baselines.values())
         how = "as measured"
         if found["between"]:
             between = " and ".join(f"{total:.3g}" for total in found["between"])
             how = f"interpolated between the measured totals {between}"
+        if not self.setting.objective.plain:
+            lines = "; ".join(f"{name} {value:.1f}" for name, value in self.baselines.items())
+            return (
+                f"{privacy}, the {self.setting.objective.better} would be {found['low']:.1f} to "
+                f"{found['high']:.1f}, {how}, on {self.source}. There: {lines}. The range holds "
+                f"{SEVERAL} ({self.rows:,} rows)."
+            )
+        low, high = floor(found["low"]), ceil(found["high"])
+        without, commoner = (round(value) for value in self.baselines.values())
         return (
             f"{privacy}, {low} to {high} in 100 people would get the right answer, {how}, on "
             f"{self.source}. Without privacy it would be {without} in 100 there, and always giving "

@@ -40,7 +40,7 @@ from dynadp.report.explore.watch import Watch
 from dynadp.report.honesty import ASSUMED, DECLARED
 from dynadp.report.page import STATIC, environment
 from dynadp.report.progress import thinned
-from dynadp.research import LEAST, MOST, POINTS
+from dynadp.research import LEAST, MOST, POINTS, Objective
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -55,6 +55,13 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 TICK = 0.4  # seconds between two looks at the folder
+
+
+def _measure_words(objective: Objective) -> dict[str, Any]:
+    """What the page calls 100 (1 - loss), and where its slider begins."""
+    better = objective.better[0].upper() + objective.better[1:]
+    needed = "Right answers needed, in 100" if objective.plain else f"{better}, needed"
+    return {"better": better, "needed": needed, "fewest": 50 if objective.plain else 0}
 
 
 class Guard:
@@ -145,6 +152,7 @@ class Explorer:
             "unit": advice.unit,
             "assumed": ASSUMED,
             "declared": DECLARED,
+            **_measure_words(advice.setting.objective),
         }
         template = environment().get_template("explore.html")
         return HTMLResponse(template.render(least=LEAST, most=MOST, **shown, **words))
@@ -206,7 +214,14 @@ class Explorer:
     def _swept(self) -> dict[str, Any]:
         advice, chart = self.advice, None
         if len(advice.points) > 1:
-            chart = figures.spec(figures.accuracy(advice.points, advice.baselines, advice.unit))
+            chart = figures.spec(
+                figures.accuracy(
+                    advice.points,
+                    advice.baselines,
+                    advice.unit,
+                    advice.setting.objective.better,
+                )
+            )
         return {
             "chart": chart,
             "points": advice.points,

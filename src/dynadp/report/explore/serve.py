@@ -18,7 +18,7 @@ from dynadp.report.explore.watch import Watch
 from dynadp.report.record_view import MADE_BY, RunView
 
 
-def explorer(target: str | None, watch: str | None = None) -> Explorer:
+def explorer(target: str | None, watch: str | None = None, measure: str | None = None) -> Explorer:
     """The page of a run folder, of a run file with the folder that its run will have, or of census
     rows.
 
@@ -28,18 +28,21 @@ def explorer(target: str | None, watch: str | None = None) -> Explorer:
         A run folder or a run file; None for census rows.
     watch
         The folder of a run file's run; runs/NAME by default.
+    measure
+        What is optimised; accuracy, or as the run file says, by default.
     """
     folder = Path(watch) if watch else None
     if target is None:
-        return Explorer(Advisor(PublicSetting.made()), Watch(folder))
+        return Explorer(Advisor(PublicSetting.made().measured_by(measure)), Watch(folder))
     path = Path(target)
     if path.is_dir():
-        return Explorer(Advisor(PublicSetting.of_run(RunView.read(path))), Watch(path))
+        setting = PublicSetting.of_run(RunView.read(path)).measured_by(measure)
+        return Explorer(Advisor(setting), Watch(path))
     if not path.is_file():
         raise DeclarationError(
             f"{path} is neither a run folder nor a run file; {MADE_BY}, or a run.toml"
         )
-    setting = PublicSetting.of_file(path)
+    setting = PublicSetting.of_file(path).measured_by(measure)
     return Explorer(Advisor(setting), Watch(folder or Path("runs") / setting.name))
 
 

@@ -11,14 +11,14 @@ from dynadp.consensus import Output, Topology
 from dynadp.data import Schema, census
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, mechanism_named
-from dynadp.planning import Plan, plan, unit_of
+from dynadp.planning import Plan, class_weights_of, plan, unit_of
 from dynadp.privacy import Unit, by_node, round_up
-from dynadp.problem import Weights
+from dynadp.problem import EVEN, ClassWeights, Weights, check_class_weights
 from dynadp.report.record_view import RunView
-from dynadp.research import PublicRows, draw_public_rows, plan_for_total
+from dynadp.research import Objective, PublicRows, draw_public_rows, plan_for_total
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
 
-DECLARED = ("honest", "colluding", "spares", "partners", "away")  # of sealed sums, by people
+DECLARED = ("honest", "colluding", "spares", "partners", "away", "histogram")  # of sums, by people
 ROWS, NODES, DELTA, EPSILON = 20_000, ("north", "east", "south", "west", "centre"), 1e-5, 1.0
 
 
@@ -54,6 +54,10 @@ class PublicSetting:
         The column that names each row's node, where a run file has one.
     unit
         Whose total it is.
+    calibration, class_weights, positives
+        As for :func:`~dynadp.planning.planner.plan`.
+    objective
+        What sweeps optimise.
     """
 
     name: str
@@ -72,6 +76,10 @@ class PublicSetting:
     totals: Mapping[str, float] | None = field(default=None, repr=False)
     node_column: str | None = None
     unit: Unit = field(default_factory=Unit)
+    calibration: bool = False
+    class_weights: ClassWeights = EVEN
+    positives: float | None = None
+    objective: Objective = field(default_factory=Objective)
 
     @classmethod
     def made(cls) -> "PublicSetting":
@@ -94,6 +102,7 @@ class PublicSetting:
             job = LocalRun.load(path, spending=False)
             schema, topology = job.schema, job.topology
             counts = tuple(job.counts[p] for p in topology.nodes)
+        schema.require_two_values("the study of totals and accuracy")
         if not privacy.protected:
             raise DeclarationError(
                 f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism"
@@ -127,11 +136,19 @@ class PublicSetting:
             totals=totals,
             node_column=file.data.node_column,
             unit=unit_of(schema),
+            calibration=privacy.calibration,
+            class_weights=class_weights_of(
+                file.training.class_weight, schema.label.classes, file.training.positives
+            ),
+            positives=file.training.positives,
+            objective=Objective(file.run.measure or "accuracy", file.run.wanted),
         )
 
     @classmethod
     def of_run(cls, view: RunView) -> "PublicSetting":
         """Of a run folder: the numbers of its record."""
+        if view.record.declared_schema is not None:
+            view.record.declared_schema.require_two_values("the study of totals and accuracy")
         dimension = view.record.dimension or cls.made().dimension
         features = dimension - 1 if view.record.features is None else view.record.features
         counts = tuple(view.rows[p] for p in view.topology.nodes)
@@ -147,7 +164,16 @@ class PublicSetting:
             centring=bool(plan.centrings),
             weights=plan.settings["weights"],
             unit=plan.unit,
+            calibration=bool(plan.parameters.get("histogram")),
+            class_weights=check_class_weights(plan.settings.get("class_weights", EVEN)),
+            positives=plan.settings.get("positives"),
         )
+
+    def measured_by(self, measure: str | None) -> "PublicSetting":
+        """Return the setting with another measure to optimise; None leaves the run file's."""
+        if measure is None:
+            return self
+        return replace(self, objective=replace(self.objective, name=measure))
 
     @property
     def method(self) -> str:
@@ -184,6 +210,9 @@ class PublicSetting:
             features=self.features,
             weights=self.weights,
             unit=self.unit,
+            calibration=self.calibration,
+            class_weights=self.class_weights,
+            positives=self.positives,
         )
         return replace(planned, output=self.output)
 

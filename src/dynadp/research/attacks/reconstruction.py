@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from dynadp._arrays import Array
-from dynadp.data import Dataset, Numeric, RawTable, Schema, spelled
+from dynadp.data import Categorical, Dataset, Numeric, RawTable, Schema, spelled
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism
 from dynadp.research.attacks.setting import Result, Setting
@@ -178,11 +178,16 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
     out, ends = {}, np.cumsum([len(column.features) for column in schema.columns])
     for column, part in zip(schema.columns, np.split(phi, ends[:-1]), strict=True):
         block = part / column.weight
-        if not isinstance(column, Numeric):
+        if isinstance(column, Categorical):
             k = int(block.argmax())
             listed = k < len(column.values) and (column.other != "zero" or block[k] > 0.5)
             out[column.name] = str(column.values[k]) if listed else "(other)"
             continue
+        if not isinstance(column, Numeric):
+            raise DeclarationError(
+                f"column {column.name!r} is of kind {column.kind!r}; decoding reads numbers and "
+                "categories alone"
+            )
         if column.encode[0] != "linear":
             raise DeclarationError(
                 f"column {column.name!r} begins with {column.encode[0]!r}; decoding needs "
@@ -190,8 +195,12 @@ def decode(schema: Schema, a: Array) -> dict[str, str]:
             )
         u = float(np.clip((block[0] + 1) / 2 if column.signed else block[0], 0, 1))
         span = column.high - column.low
-        v = np.expm1(u * np.log1p(span)) if column.transform == "log1p" else u * span
-        out[column.name] = str(round(column.low + v))
+        v = column.low + (np.expm1(u * np.log1p(span)) if column.transform == "log1p" else u * span)
+        if column.transform == "signed_log":
+            low, high = -np.log1p(-column.low), np.log1p(column.high)
+            t = low + u * (high - low)
+            v = np.copysign(np.expm1(abs(t)), t)
+        out[column.name] = str(round(v))
     label = schema.require_two_values("a reconstruction")
     out[label.name] = str(label.positive if a[-1] > 0 else label.negative)
     return out

@@ -10,7 +10,7 @@ import numpy as np
 from dynadp._arrays import Array
 from dynadp.consensus import SealedSum, SumRounds
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import GaussianNoise, SumNoise
+from dynadp.mechanisms import CellNoise, GaussianNoise, SumNoise
 from dynadp.planning import Plan
 from dynadp.privacy import Event, if_colluding
 from dynadp.research.attacks.setting import Setting
@@ -51,8 +51,18 @@ class SealedTranscript(SumTranscript):
         plan = self.plan
         assert plan.steps is not None
         start = np.zeros((self.messages[0].shape[1], plan.bound.dimension))
-        rounds = SumRounds(None, self.rounds, plan.steps, start, plan.rows, len(plan.bound.nodes))
+        rounds = SumRounds(
+            None,
+            self.rounds,
+            plan.steps,
+            start,
+            plan.rows,
+            len(plan.bound.nodes),
+            plan.settings.row_weight,
+        )
         for V, total, noise in zip(self.messages, self.totals, self.noises, strict=True):
+            if isinstance(noise, CellNoise):
+                return
             assert isinstance(noise, SumNoise)
             z, seen = rounds.state.z, V[0]
             if self.others:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import SumRounds, WeighedSum
-from dynadp.mechanisms import MomentNoise, RoundNoise, SumNoise, packed
+from dynadp.mechanisms import CellNoise, MomentNoise, RoundNoise, SumNoise, packed
 from dynadp.planning import Plan
 from dynadp.privacy import Event
 from dynadp.problem import IntegerRows
@@ -57,8 +57,18 @@ class SumTranscript:
         assert steps is not None
         add = WeighedSum([steps.node_weights[p] for p in plan.senders])
         start = np.zeros((self.messages[0].shape[1], plan.bound.dimension))
-        rounds = SumRounds(None, self.rounds, steps, start, plan.rows, len(plan.bound.nodes))
+        rounds = SumRounds(
+            None,
+            self.rounds,
+            steps,
+            start,
+            plan.rows,
+            len(plan.bound.nodes),
+            plan.settings.row_weight,
+        )
         for V, noise in zip(self.messages, self.noises, strict=True):
+            if isinstance(noise, CellNoise):  # nothing is made of a histogram
+                return
             assert isinstance(noise, SumNoise)
             yield rounds.state.z, V[own], noise
             rounds.release()

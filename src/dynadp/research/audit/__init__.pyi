@@ -15,6 +15,7 @@ from .node import AuditedNode as AuditedNode
 from .sealed import AuditedSealed as AuditedSealed
 from .sealed import audited_node as audited_node
 from .sums import AuditedSums as AuditedSums
+from .sums import worst_class_cases as worst_class_cases
 from .sums import worst_sum_cases as worst_sum_cases
 from .targets import random_target_cases as random_target_cases
 from .targets import target_cases as target_cases

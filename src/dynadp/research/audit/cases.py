@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
-from dynadp.problem import HuberHinge, Logistic, Loss, Regularizer, SquaredL2
+from dynadp.problem import EVEN, ClassWeights, HuberHinge, Logistic, Loss, Regularizer, SquaredL2
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,13 @@ class Case:
         m: in how many rows the data sets may differ, and for how many the claim is.
     adjacency
         ``replace``, or ``add-remove``: then one of the data sets has null rows in place of hers.
-    targets, other_targets
-        t of each row of D and of D', in [-1, 1], for a loss of residuals; rows are then x_i. A row
-        differs where its target does.
+    class_weights
+        (w_-, w_+), at most 1. The label of a row is that of its first entry's sign.
+    answers, others
+        Where rows are x_i: of D's rows and of D''s the number of each row's class, or the target in
+        [-1, 1] for a loss of residuals.
+    classes
+        How many there are.
     """
 
     name: str
@@ -51,26 +55,27 @@ class Case:
     regularizer: Regularizer = field(default_factory=SquaredL2)
     rows_per_person: int = 1
     adjacency: str = "replace"
-    targets: Array | None = field(default=None, repr=False)
-    other_targets: Array | None = field(default=None, repr=False)
+    class_weights: ClassWeights = EVEN
+    answers: Array | None = field(default=None, repr=False)
+    others: Array | None = field(default=None, repr=False)
+    classes: int = 2
 
     def __post_init__(self) -> None:
         _require.whole("rows_per_person", self.rows_per_person)
-        for targets in (self.targets, self.other_targets):
-            if (targets is not None) != self.loss.residual:
-                raise DeclarationError(
-                    f"loss {self.loss.name!r} and targets do not go together; expected targets of "
-                    "both data sets for a loss of residuals, and none for one of margins"
-                )
-            if targets is not None and not (
-                targets.shape == self.rows.shape[:1] and (np.abs(targets) <= 1).all()
-            ):
-                raise DeclarationError("targets: expected one for each row, in [-1, 1]")
+        if self.loss.residual:
+            for targets in (self.answers, self.others):
+                if targets is None or targets.shape != self.rows.shape[:1]:
+                    raise DeclarationError(
+                        f"loss {self.loss.name!r} needs a target for each row of both data sets "
+                        "(answers, others)"
+                    )
+                if not (np.abs(targets) <= 1).all():
+                    raise DeclarationError("targets: expected one for each row, in [-1, 1]")
         shape, other, heard = self.rows.shape, self.other.shape, self.heard.shape
-        if len(shape) != 2 or shape != other or heard != shape[1:]:
+        if len(shape) != 2 or shape != other or heard != (self.vectors * shape[1],):
             raise DeclarationError(
                 f"rows have shapes {shape} and {other}, heard has {heard}; expected B x d, B x d "
-                f"and d"
+                f"and d, of several classes d for each"
             )
         changed = int(np.count_nonzero(self.hers))
         if changed > self.rows_per_person:
@@ -90,33 +95,42 @@ class Case:
             raise DeclarationError(f"the longest row has norm {longest:g}; expected at most 1")
 
     @property
-    def hers(self) -> NDArray[np.bool_]:
-        """Which rows differ, in themselves or in their targets."""
-        rows = (self.rows != self.other).any(axis=1)
-        if self.targets is None or self.other_targets is None:
-            return np.asarray(rows)
-        return np.asarray(rows | (self.targets != self.other_targets))
+    def vectors(self) -> int:
+        """How many vectors of d numbers a sum holds."""
+        return self.classes if self.classes > 2 else 1
 
     @property
-    def answers(self) -> tuple[list[Array], list[Array]] | None:
-        """Targets of D and of D', as problems take them; None for a loss of margins."""
-        if self.targets is None or self.other_targets is None:
-            return None
-        return [self.targets], [self.other_targets]
+    def hers(self) -> NDArray[np.bool_]:
+        """Which rows differ, in x or in their class or target."""
+        differ = (self.rows != self.other).any(axis=1)
+        if self.answers is not None and self.others is not None:
+            differ |= self.answers != self.others
+        return np.asarray(differ)
 
     @property
     def people(self) -> NDArray[np.int64]:
         """Whose each row is: hers are those that differ, and all others are of others."""
         return np.where(self.hers, 0, -1)
 
+    def answers_of(self, block: Array) -> Array:
+        """The classes of D's rows or of D''s, whichever these are; any of null rows."""
+        found = self.others if block is self.other else self.answers
+        assert found is not None
+        return found
+
     def added(self) -> "Case":
         """Return the case in which her rows are there or not: null rows stand in D' for them."""
         gone = np.where(self.hers[:, None], 0.0, self.rows)
-        name, null = f"{self.name}; there or not", None
-        if self.targets is not None:
-            null = np.where(self.hers, 0.0, self.targets)
-        made = {"name": name, "other": gone, "adjacency": "add-remove", "other_targets": null}
+        name, others = f"{self.name}; there or not", self.others
+        if self.answers is not None and self.loss.residual:
+            others = np.where(self.hers, 0.0, self.answers)
+        made = {"name": name, "other": gone, "adjacency": "add-remove", "others": others}
         return replace(self, **made)  # type: ignore[arg-type]
+
+
+def labels_of(rows: Array) -> Array:
+    """y of signed rows in an audit, where any will do: -1 where the first entry is below 0."""
+    return np.where(rows[:, 0] < 0, -1.0, 1.0)
 
 
 def replaced(row: Array, other: Array, B: int, m: int) -> tuple[Array, Array]:

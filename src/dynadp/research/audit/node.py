@@ -17,8 +17,8 @@ from dynadp.consensus import LocalSolver, LocalWork, ReleasePlan, Releaser, Roun
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Draws, GaussianNoise, Mechanism, RoundNoise, SystemEntropy
 from dynadp.privacy import Event, Unit
-from dynadp.problem import StackedProblem, Terms
-from dynadp.research.audit.cases import Case
+from dynadp.problem import StackedProblem, Terms, row_weights
+from dynadp.research.audit.cases import Case, labels_of
 
 # replicas that are solved at once, and how many numbers their rows may make
 BATCH, NUMBERS = 50_000, 10**7
@@ -172,28 +172,25 @@ class AuditedNode:
 
     def _solver(self, count: int, *blocks: Array) -> Any:
         case, public, nodes = self.case, self.releases.public, len(blocks)
-        how = {"storage": "dense", "targets": self._targets(*blocks)}
-        problem = StackedProblem(blocks, case.loss, case.regularizer, case.C, case.rho, **how)  # type: ignore[arg-type]
+        problem = StackedProblem(
+            blocks,
+            case.loss,
+            case.regularizer,
+            case.C,
+            case.rho,
+            storage="dense",
+            labels=[labels_of(rows) for rows in blocks],
+            class_weights=case.class_weights,
+            targets=self._targets(*blocks),
+        )
         degrees, gamma = np.repeat(self.degrees, nodes), np.repeat(public.gamma, nodes, 0)
         zero = np.zeros((nodes, count, public.dimension))
         return LocalSolver(problem, degrees, self.eta, gamma, zero, private=True)
 
     def _targets(self, *blocks: Array) -> list[Array] | None:
-        """Targets of these blocks of rows: those of either data set, or 0 of rows that are zero."""
+        """Targets of these blocks of rows; None for a loss of margins."""
         case = self.case
-        if case.targets is None or case.other_targets is None:
-            return None
-        found = []
-        for block in blocks:
-            if block is case.rows:
-                found.append(case.targets)
-            elif block is case.other:
-                found.append(case.other_targets)
-            elif block.any():
-                raise DeclarationError("rows of neither data set have no targets")
-            else:
-                found.append(np.zeros(len(block)))
-        return found
+        return [case.answers_of(block) for block in blocks] if case.loss.residual else None
 
     def log_density(
         self, solver: LocalSolver, state: admm.State, noise: RoundNoise, F: Array
@@ -216,7 +213,8 @@ class AuditedNode:
         there = rows.any(axis=1)
         rows, targets = rows[there], targets[there]
         weight = float(self.releases.public.weight[0, 0])
-        root = np.sqrt(self.case.loss.curvature(F @ rows.T - targets) * weight)
+        weights = weight * row_weights(labels_of(rows), self.case.class_weights)
+        root = np.sqrt(self.case.loss.curvature(F @ rows.T - targets) * weights)
         inner = np.einsum("bd,kd,cd->kbc", rows, 1 / ridge, rows, optimize=True)
         inner = np.eye(len(rows)) + inner * root[:, :, None] * root[:, None, :]
         return np.asarray(np.log(ridge).sum(axis=1) + np.linalg.slogdet(inner)[1])

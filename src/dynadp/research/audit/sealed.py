@@ -109,7 +109,8 @@ class AuditedSealed(AuditedSums):
         self.rows = float(P * B)
         self.steps = Steps(pull=20.0 * case.eta / (alpha * self.rows))
         alphas = np.full((P, 1, rounds), float(alpha))
-        return ReleasePlan.sums(self.names, terms, self.mechanism, alphas, self.unit)
+        given = self.names, terms, self.mechanism, alphas, self.unit
+        return ReleasePlan.sums(*given, case.vectors)
 
     @property
     def events(self) -> tuple[Event, ...]:

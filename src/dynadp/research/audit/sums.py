@@ -2,14 +2,16 @@
 (maths.md 12).
 """
 
+from typing import Any
+
 import numpy as np
 
 from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.consensus import ReleasePlan, Releaser, Steps, SumRounds, SumSolver, WeighedSum
 from dynadp.mechanisms import Mechanism
-from dynadp.problem import HuberHinge, IntegerRows, Logistic, Loss, Terms
-from dynadp.research.audit.cases import Case, replaced
+from dynadp.problem import HuberHinge, IntegerRows, Logistic, Loss, Softmax, Terms
+from dynadp.research.audit.cases import Case, labels_of, replaced
 from dynadp.research.audit.node import AuditedNode
 
 
@@ -26,7 +28,7 @@ class AuditedSums(AuditedNode):
         terms = Terms(np.array([float(B)]), d, case.loss, case.regularizer, case.C, case.rho)
         self.steps = Steps(pull=20.0 * case.eta / (alpha * B))
         table = np.full((1, 1, rounds), float(alpha))
-        return ReleasePlan.sums(["node"], terms, mechanism, table, self.unit)
+        return ReleasePlan.sums(["node"], terms, mechanism, table, self.unit, case.vectors)
 
     def _run(self, releaser: Releaser) -> None:
         """All rounds, of this node alone."""
@@ -49,8 +51,62 @@ def integer_blocks(node: AuditedNode, count: int, *blocks: Array) -> IntegerRows
     """The rows of data sets in whole numbers; of weighed sums, those of the person as one."""
     people = [node.case.people] * len(blocks) if node.releases.weighed else None
     made = node.releases.resolution, node.case.loss
-    how = {"replicas": count, "storage": "dense", "answers": node._targets(*blocks)}
-    return IntegerRows(blocks, *made, people=people, **how)  # type: ignore[arg-type]
+    answers, labels = None, None
+    if node.case.answers is None:
+        labels = [labels_of(rows) for rows in blocks]
+    else:
+        answers = [node.case.answers_of(block) for block in blocks]
+    return IntegerRows(
+        blocks,
+        *made,
+        replicas=count,
+        storage="dense",
+        people=people,
+        labels=labels,
+        class_weights=node.case.class_weights,
+        answers=answers,
+    )
+
+
+def worst_class_cases(dimension: int, classes: int, rows_per_person: int = 1) -> tuple[Case, ...]:
+    """Pairs that come near to the bound on slopes of several classes (maths.md 20).
+
+    A row that is answered wrongly with certainty has the longest slopes, sqrt(2) where they are not
+    shortened. Two rows that lean backwards along the direction in which the point lies far out, and
+    are opposite otherwise, are answered so with the same wrong class: their slopes are alike, and
+    the sum moves by twice their length. A row or none moves it by the length itself; another label
+    alone, by less.
+
+    Parameters
+    ----------
+    dimension, classes
+        d, and how many classes there are.
+    rows_per_person
+        m: so many rows are replaced at once.
+    """
+    _require.whole("dimension", dimension)
+    _require.whole("classes", classes, least=3)
+    m, B = rows_per_person, 3 + rows_per_person
+    first, cases = np.eye(dimension)[0], list[Case]()
+    wrong = np.zeros((classes, dimension))
+    wrong[1] = -1000 * first  # rows with a negative first entry are answered 1
+    at, own = wrong.ravel(), np.zeros(B)
+    for loss in (Softmax(), Softmax(3.0, 2.0**0.5), Softmax(0.0, 2.0**0.5)):
+
+        def add(name: str, row: Array, other: Array, loss: Loss = loss, **more: Any) -> None:
+            pair = replaced(row, other, B, m)
+            given: dict[str, Any] = {"answers": own, "others": own, "classes": classes, **more}
+            cases.append(Case(f"{name}, {loss!r}", *pair, loss, at, rows_per_person=m, **given))
+
+        add("a row or none, answered wrongly", -first, np.zeros(dimension))
+        other = own.copy()
+        other[:m] = 2
+        add("another label, answered wrongly", -first, -first, others=other)
+        if dimension > 1:
+            lean, second = 0.02, np.eye(dimension)[1]
+            u, v = (-lean * first + s * (1 - lean**2) ** 0.5 * second for s in (1, -1))
+            add("mirrored rows, both answered wrongly", u, v)
+    return tuple(cases)
 
 
 def worst_sum_cases(dimension: int, rows_per_person: int = 1) -> tuple[Case, ...]:

@@ -1,4 +1,4 @@
-"""Rows with a number to predict that move a release most (maths.md 19)."""
+"""Rows with a number to predict that move a release most (maths.md 21)."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def target_cases(
         targets = np.zeros((2, B))
         targets[:, :m] = np.array(t)[:, None]
         given = (f, 1.0) if sums else (Lam * f, B / a)
-        made = {"targets": targets[0], "other_targets": targets[1], "rows_per_person": m}
+        made = {"answers": targets[0], "others": targets[1], "rows_per_person": m}
         cases.append(Case(f"{name}, {L!r}", *pair, L, *given, **made))
 
     sharp = Huber(0.05)  # saturated wherever noise carries a residual of 1 here
@@ -84,5 +84,5 @@ def random_target_cases(
         other = np.where(case.hers, rng.choice([-1.0, 1.0], len(case.rows)), targets)
         name = f"{case.name.rpartition(', ')[0]}, {loss!r}"
         given = replace(case, name=name, heard=case.heard / 10)
-        cases.append(replace(given, loss=loss, targets=targets, other_targets=other))
+        cases.append(replace(given, loss=loss, answers=targets, others=other))
     return tuple(cases)

@@ -26,7 +26,7 @@ from dynadp.research.audit.cases import Case, random_cases, worst_cases
 from dynadp.research.audit.entropy import Stream
 from dynadp.research.audit.node import Comparison
 from dynadp.research.audit.sealed import AuditedSealed, audited_node
-from dynadp.research.audit.sums import worst_sum_cases
+from dynadp.research.audit.sums import worst_class_cases, worst_sum_cases
 from dynadp.research.audit.targets import random_target_cases, target_cases
 
 Data = TypeVar("Data")
@@ -176,6 +176,7 @@ def audit_mechanism(
     rows_per_person: int | None = None,
     silos_per_person: int = 1,
     adjacency: str | None = None,
+    classes: int = 2,
     targets: bool = False,
 ) -> Audit:
     """Try to refute that one node's releases lose at most what the accountant claims: alpha in one
@@ -215,8 +216,10 @@ def audit_mechanism(
     adjacency
         ``replace`` or ``add-remove``: whether her rows are replaced, or there or not. By default
         the first, or as the given cases say.
+    classes
+        Of sums: how many classes the label has, where no cases are given.
     targets
-        Whether rows have a number to predict
+        Whether rows have a number to predict, where no cases are given
         (:func:`~dynadp.research.audit.targets.target_cases`).
     """
     m = rows_per_person or 1
@@ -227,10 +230,18 @@ def audit_mechanism(
         )
     chosen = source or Stream()
     if cases is None:
-        sums, rng = mechanism.algorithm == "sum", chosen.generator("audit", "search", 0)
+        sums = mechanism.algorithm == "sum"
+        rng = chosen.generator("audit", "search", 0)
         if targets:
             cases = target_cases(dimension, alpha, m, sums=sums)
             cases += random_target_cases(rng, dimension, alpha, SEARCHED, m)
+        elif classes > 2:
+            if not sums:
+                raise DeclarationError(
+                    f"classes is {classes}, and mechanism {mechanism.name!r} separates two; audit "
+                    "sum or sealed, which have one release for all classes"
+                )
+            cases = worst_class_cases(dimension, classes, m)
         else:
             cases = worst_sum_cases(dimension, m) if sums else worst_cases(dimension, alpha, m)
             cases += random_cases(rng, dimension, alpha, SEARCHED, m)
@@ -289,6 +300,7 @@ def audit_mechanism(
             "alpha": alpha,
             "dimension": node.releases.public.dimension,
             "rounds": rounds,
+            **({"classes": audited[worst].case.classes} if audited[worst].case.classes > 2 else {}),
             "seeded": chosen.seeded,
             "rows_per_person": node.unit.rows,
             "silos_per_person": node.unit.silos,

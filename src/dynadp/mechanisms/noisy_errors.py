@@ -1,5 +1,5 @@
 """Sums of errors over private rows, with exact Gaussian noise: one release, of which all measures
-of a model that answers a number are post-processing (maths.md 19).
+of a model that answers a number are post-processing (maths.md 21).
 """
 
 import json
@@ -18,7 +18,7 @@ ERRORS = "errors"  # the purpose of its event
 # of 1, u, u^2, t and t^2: squared errors are small, and are heard best
 WEIGHTS = np.array([0.25, 0.5, 1.0, 0.25, 0.5])
 _STEP = 2.0**-20  # what a row adds is a whole number of these, so that sums are exact
-# how far a row moves the weighed sums: one that is added, or replaced, and rounding (maths.md 19)
+# how far a row moves the weighed sums: one that is added, or replaced, and rounding (maths.md 21)
 SENSITIVITY = sqrt(13 / 8) + sqrt(len(WEIGHTS)) * _STEP
 
 

@@ -1,0 +1,244 @@
+"""How a node is, as those see it who watch over it: HTTP, systemd, status.json, node.log."""
+
+import errno
+import json
+import logging
+import socket
+import subprocess
+import sys
+import urllib.request
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import HTTPError
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dynadp.cli.logs import BoundedLog, JsonLines
+from dynadp.errors import ConfigError
+from dynadp.runs import node_states, processes, status, status_writer
+from dynadp.runs.health import serving_health
+from dynadp.runs.node_file import load_node_file
+from dynadp.runs.status_writer import StatusWriter
+from support.networks import ports, until
+from support.typed import dynadp
+
+FACTS = {
+    "run": "trial",
+    "config": "a" * 16,
+    "node": "north",
+    "rounds": 9,
+    "epsilon": 1.5,
+    "delta": 1e-5,
+    "software": "1.2.3",
+    "certificate_ends": "2090-01-02T03:04:05+00:00",
+    "ledger": None,
+}
+
+
+def links():
+    post = SimpleNamespace(given_up=set(), rejected={"forged": 2, "late": 1})
+    site = SimpleNamespace(neighbours=("east", "west"))
+    return SimpleNamespace(alive={"west"}, post=post, site=site, waiting=None)
+
+
+@pytest.fixture
+def writer(tmp_path, monkeypatch):
+    monkeypatch.setattr(status_writer, "_TICK", 0.02)
+    with StatusWriter(tmp_path, links(), FACTS) as made:
+        yield made
+
+
+def ask(port, path, host=None, at="127.0.0.1"):
+    headers = {} if host is None else {"Host": host}
+    request = urllib.request.Request(f"http://{at}:{port}{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.read().decode()
+
+
+def test_health_and_metrics_are_answered(writer):
+    [port] = ports(1)
+    writer.state, writer.round = "running", 4
+    with serving_health(f"127.0.0.1:{port}", writer):
+        health = json.loads(ask(port, "/healthz"))
+        assert health["healthy"]
+        assert (health["state"], health["round"], health["neighbours"]["east"]) == (
+            "running",
+            4,
+            "away",
+        )
+        found = {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(ask(port, "/metrics"))
+            for sample in family.samples
+        }
+        assert found[("dynadp_round",)] == 4
+        assert found[("dynadp_rounds",)] == 9
+        assert found[("dynadp_epsilon",)] == 1.5
+        assert found[("dynadp_neighbour_up", ("neighbour", "west"))] == 1
+        assert found[("dynadp_neighbour_up", ("neighbour", "east"))] == 0
+        assert found[("dynadp_refused_letters_total",)] == 3
+        assert found[("dynadp_state", ("dynadp_state", "running"))] == 1
+        assert found[("process_open_fds",)] > 0
+        for path, host, code in [("/", None, 404), ("/metrics", "evil.example.org", 403)]:
+            with pytest.raises(HTTPError) as refused:
+                ask(port, path, host)
+            assert refused.value.code == code
+        writer.state = "failed: DiskError"
+        with pytest.raises(HTTPError) as refused:
+            ask(port, "/healthz")
+        assert refused.value.code == 503
+        with (
+            pytest.raises(ConfigError, match="cannot listen there"),
+            serving_health(f"127.0.0.1:{port}", writer),
+        ):
+            pass
+
+
+def test_health_is_answered_on_the_other_loopback_addresses_too(writer):
+    for host in ("127.0.0.2", "[::1]", "localhost"):
+        [port] = ports(1)
+        with serving_health(f"{host}:{port}", writer):
+            assert json.loads(ask(port, "/healthz", at=host))["node"] == "north"
+
+
+def test_a_status_that_is_late_says_so(writer, monkeypatch):
+    path = writer.folder / "status.json"
+    monkeypatch.setattr(status_writer, "now", lambda: "2030-01-01T00:00:00+00:00")
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, zone):
+            return datetime(2030, 1, 1, 0, 1, tzinfo=zone)
+
+    monkeypatch.setattr(status, "datetime", Later)
+    writer.round = 5
+    until(lambda: json.loads(path.read_text())["round"] == 5, "a status from 2030")
+    [state] = node_states([writer.folder])
+    assert state["alive"]
+    assert state["late"]
+    assert "has not written its status since" in dynadp("status", writer.folder).output
+
+
+@pytest.mark.parametrize("where", ["0.0.0.0:9464", "silo.example.org:9464", "[::]:9464"])
+def test_health_is_for_this_machine_alone(tmp_path, where):
+    file = tmp_path / "NODE.toml"
+    file.write_text(
+        'run = "r"\nnode = "n"\nidentity = "i"\nfile = "f"\nout = "o"\n' + f'health = "{where}"\n'
+    )
+    with pytest.raises(ConfigError, match="health: must be a loopback address"):
+        load_node_file(file)
+    file.write_text(file.read_text().replace(where, "127.0.0.1:9464"))
+    assert load_node_file(file).health == "127.0.0.1:9464"
+
+
+def test_a_disk_that_is_full_for_a_moment_does_not_freeze_the_status(writer, monkeypatch, caplog):
+    whole, full = status_writer.write_whole, [True]
+
+    def write(path, content):
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        whole(path, content)
+
+    monkeypatch.setattr(status_writer, "write_whole", write)
+    with caplog.at_level(logging.INFO):
+        writer.round = 3
+        until(lambda: "cannot be written: No space left" in caplog.text, "a warning")
+        full[0] = False
+        until(
+            lambda: json.loads((writer.folder / "status.json").read_text())["round"] == 3,
+            "the status to be written again",
+        )
+        until(lambda: "is written again" in caplog.text, "the end of it")
+    assert caplog.text.count("cannot be written") == 1
+
+
+def test_a_sign_of_life_is_written_though_nothing_changed(writer, monkeypatch):
+    monkeypatch.setattr(status_writer, "_SIGN", 0.0)
+    monkeypatch.setattr(status_writer, "now", lambda: "2030-01-01T00:00:00+00:00")
+    path = writer.folder / "status.json"
+    until(lambda: json.loads(path.read_text())["at"] == "2030-01-01T00:00:00+00:00", "a sign")
+
+
+def test_another_process_with_the_same_number_is_not_taken_for_the_node(writer, tmp_path):
+    [state] = node_states([tmp_path])
+    assert state["alive"]
+    state = json.loads((tmp_path / "status.json").read_text())
+    assert processes.alive(state)
+    later = {**state, "began": state["began"] - 1}
+    assert processes.alive(later) is False
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert processes.alive({"pid": ended.pid}) is False
+    # process 1 of a container that ended: this machine has a process 1 too
+    contained = {**state, "pid": 1, "space": "another machine", "began": 7}
+    assert processes.alive(contained) is None
+    home = tmp_path / "old"
+    home.mkdir()
+    (home / "status.json").write_text(
+        json.dumps({**contained, "state": "running", "at": "2020-01-01T00:00:00+00:00"})
+    )
+    [state] = node_states([home])
+    assert not state["alive"]
+    assert state["state"] == "running when it ended"
+    shown = dynadp("status", home).output
+    assert "as of 2020-01-01T00:00:00+00:00" in shown
+
+
+def test_a_certificate_that_ends_soon_is_shown(tmp_path):
+    with StatusWriter(
+        tmp_path, links(), {**FACTS, "certificate_ends": "2020-05-06T00:00:00+00:00"}
+    ):
+        assert "its certificate ended on 2020-05-06; renew it" in dynadp("status", tmp_path).output
+
+
+def test_systemd_hears_that_it_is_ready_and_alive(tmp_path, monkeypatch):
+    where = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(where))
+        heard.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(where))
+        monkeypatch.setattr(status_writer, "_TICK", 0.02)
+        with StatusWriter(tmp_path, links(), FACTS) as status:
+            first = heard.recv(4096).decode()
+            assert first.startswith("WATCHDOG=1")
+            assert "READY=1" not in first
+            status.state = "agreeing"
+            words = ""
+            while "READY=1" not in words:
+                words = heard.recv(4096).decode()
+            assert "STATUS=agreeing, round 0 of 9; east AWAY, west up; 3 refused" in words
+        while "STOPPING=1" not in words:
+            assert words.count("READY=1") <= 1
+            words = heard.recv(4096).decode()
+
+
+def test_the_log_is_reopened_and_may_be_json(tmp_path):
+    path = tmp_path / "node.log"
+    handler = BoundedLog(path)
+    handler.setFormatter(JsonLines("north"))
+    log = logging.getLogger("dynadp.test_health")
+    log.addHandler(handler)
+    try:
+        log.warning("first")
+        path.rename(tmp_path / "node.log.1")
+        log.warning("second %s", "ü")
+        path.unlink()
+        log.warning("third")
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+    aside = json.loads((tmp_path / "node.log.1").read_text())
+    assert (aside["message"], aside["level"], aside["node"]) == ("first", "WARNING", "north")
+    assert json.loads(path.read_text())["message"] == "third"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_does_not_fill_standard_error(capsys):
+    handler = BoundedLog(Path("/dev/full"))
+    try:
+        handler.emit(logging.LogRecord("x", logging.INFO, "x", 1, "words", (), None))
+    finally:
+        handler.close()
+    assert capsys.readouterr().err == ""
