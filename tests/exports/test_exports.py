@@ -28,7 +28,7 @@ from dynadp import (
     train,
 )
 from dynadp.cli import main
-from dynadp.data import Target, plain_column
+from dynadp.data import Bins, Cross, Date, Hashed, Target, Vector, plain_column
 from dynadp.errors import DataError, DeclarationError, DynadpError
 from dynadp.exports import FORMATS, PlainModel, export, to_onnx, to_pipeline, to_sql
 from dynadp.mechanisms import SeededEntropy
@@ -312,6 +312,32 @@ def test_the_answer_at_the_threshold_is_the_first_class(more):
     assert {one[0] for one in found if one} == {"<=50K"}
 
 
+def test_a_models_own_threshold_is_exported():
+    rng = np.random.default_rng(3)
+    model, rows = made_model(rng), made_rows(rng, 50)
+    scores = [one[1] for one in answers(model, rows) if one]
+    cut = float(np.median(scores)) + 1e-6
+    own = replace(model, threshold=cut)
+    assert answers(own, rows) != answers(model, rows)
+    same(run_onnx(own, rows), answers(own, rows))
+    same(run_onnx(own, rows, threshold=0.0), answers(model, rows))
+
+
+def test_scores_of_bounded_rows_stay_in_dynadp(tmp_path):
+    """Thresholds and probabilities of rows that are scaled as a whole about their centre."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 2))
+    given = {"epsilon": 5.0, "delta": 1e-5, "data_norm": 2.0, "classes": [0, 1], "random_state": 0}
+    for threshold in (None, 0.2):
+        fitted = NetworkClassifier(**given, threshold=threshold).fit(X, (X[:, 0] > 0).astype(int))
+        fitted.save(tmp_path / f"{threshold}.json")
+    assert PlainModel.of(load_model(tmp_path / "None.json")).probability is None
+    moved = load_model(tmp_path / "0.2.json")
+    with pytest.raises(DataError, match=r"threshold is 0\.2.*predict with dynadp"):
+        PlainModel.of(moved)
+    assert PlainModel.of(moved, 0.0).threshold == 0.0
+
+
 def test_no_threshold_for_several_classes():
     model = made_model(np.random.default_rng(0), classes=3)
     with pytest.raises(DataError, match=r"3 classes.*leave it out"):
@@ -406,9 +432,20 @@ def test_what_an_export_does_not_know_is_refused():
 
     with pytest.raises(DataError, match=r"'voice' is of kind 'sound'.*numeric or categorical"):
         plain_column(Sound())
-    odd = Numeric(name="age", low=0, high=1).model_copy(update={"transform": "cube"})
-    with pytest.raises(DataError, match="'age' has the transform 'cube'"):
+    odd = Numeric(name="age", low=-1, high=1, transform="signed_log")
+    with pytest.raises(DataError, match="'age' has the transform 'signed_log'"):
         plain_column(odd)
+    bins = Bins(name="age", edges=(0.0, 1.0, 2.0))
+    others = (
+        bins,
+        Date(name="day", low="2020-01-01", high="2021-01-01"),
+        Hashed(name="town", buckets=4),
+        Cross(name="both", parts=(bins, Categorical(name="job", values=("a", "b")))),
+        Vector(name="text", columns=("e0", "e1"), norm=1.0),
+    )
+    for column in others:
+        with pytest.raises(DataError, match=rf"'{column.name}' is of kind '{column.kind}'"):
+            plain_column(column)
     model = made_model(
         np.random.default_rng(0), columns=(Numeric(name="score", low=0, high=1, missing=0.0),)
     )

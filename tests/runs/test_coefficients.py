@@ -191,13 +191,30 @@ def test_the_estimator_has_them(tmp_path, algorithm):
 def test_the_estimators_errors_are_those_of_many_fits():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, (600, 2)), rng.integers(0, 2, 600)
-    given = {"epsilon": 2.0, "delta": 1e-5, "data_norm": 2.0, "classes": [0, 1]}
+    given = {"epsilon": 2.0, "delta": 1e-5, "data_norm": 2.0, "centre": None, "classes": [0, 1]}
     fits = [NetworkClassifier(**given, random_state=k).fit(X, y) for k in range(30)]
     spread = np.std([np.append(one.coef_, one.intercept_) for one in fits], axis=0, ddof=1)
     se = np.append(fits[0].coef_se_, fits[0].intercept_se_)
     assert (spread < 1.3 * se).all()
     assert (spread[:2] > 0.6 * se[:2]).all()
     assert spread[2] > 0.15 * se[2]  # of the intercept, which rows curve most, the bound is loose
+
+
+@pytest.mark.parametrize("weight", [None, {0: 1.0, 1: 9.0}], ids=["even", "weighed"])
+def test_numbers_with_bounds_have_those_of_their_own_units(weight):
+    """The intercept in their units is a sum over all features, about a released centre."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform([2.0, 2.6], [4.0, 3.4], (3_000, 2))
+    y = (X[:, 0] + rng.normal(0, 0.5, 3_000) > 3).astype(int)
+    given = {"epsilon": 2.0, "delta": 1e-5, "bounds": (2, 4), "classes": [0, 1]}
+    given |= {"mechanism": Sum(second_moment=True), "class_weight": weight}
+    fits = [NetworkClassifier(**given, random_state=k).fit(X, y) for k in range(30)]
+    assert all(one.histogram_ for one in fits)  # a round that moves nothing
+    spread = np.std([np.append(one.coef_, one.intercept_) for one in fits], axis=0, ddof=1)
+    se = np.mean([np.append(one.coef_se_, one.intercept_se_) for one in fits], axis=0)
+    assert (spread < 1.35 * se).all()
+    assert (spread > (0.7 if weight is None else 0.4) * se).all()
+    assert fits[0].noise_basis_ == (FIRST_ORDER if weight is None else BOUND)
 
 
 def test_the_command(tmp_path, monkeypatch):

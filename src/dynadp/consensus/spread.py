@@ -41,9 +41,7 @@ class Spread:
         return [Spread(part, self.basis) for part in self.deviations.reshape(vectors, -1)]
 
     def alike(self, along: Array) -> "Spread":
-        """Return that of U f, where numbers of f are uncorrelated and spread alike, or at most so:
-        |U_j| s.
-        """
+        """Return that of U f, where one bound s holds in every direction: |U_j| s."""
         vectors = len(self.deviations) // along.shape[1]
         lengths = np.tile(np.linalg.norm(along, axis=1), vectors)
         return Spread(self.deviations.max() * lengths, self.basis)
