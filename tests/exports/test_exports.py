@@ -438,7 +438,7 @@ def test_what_an_export_does_not_know_is_refused():
     bins = Bins(name="age", edges=(0.0, 1.0, 2.0))
     others = (
         bins,
-        Date(name="day", low="2020-01-01", high="2021-01-01"),
+        Date(name="day", first="2020-01-01", last="2021-01-01"),
         Hashed(name="town", buckets=4),
         Cross(name="both", parts=(bins, Categorical(name="job", values=("a", "b")))),
         Vector(name="text", columns=("e0", "e1"), norm=1.0),
