@@ -337,7 +337,7 @@ def test_measures_agree_with_scikit_learn():
 def test_init_declares_classes(folder):
     asked = (
         "init made --node north=../north.csv --label group --numeric age:17:90 --seed 1 "
-        "--classes group-1,group-2,group-3,group-4"
+        "--answer group-1,group-2,group-3,group-4"
     )
     assert dynadp(asked).exit_code == 0
     found = dynadp("check made/run.toml")
