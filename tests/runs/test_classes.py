@@ -343,7 +343,7 @@ def test_init_declares_classes(folder):
     found = dynadp("check made/run.toml")
     assert "one model of 4 classes" in found.output, found.output
     refused = dynadp(asked.replace("made", "other") + " --negative no")
-    assert "leave out --negative and --positive" in refused.output
+    assert "--answer is in place of --negative and --positive" in refused.output
 
 
 def test_rows_of_other_sources_are_prepared_alike(data):
