@@ -57,7 +57,9 @@ from support.audits import GAUSSIAN, LAPLACE, LOSSES, SEALED, M, constructed, se
 
 
 def test_every_loss_of_the_package_is_looked_at():
-    own = {kind for kind in Loss.registry.values() if kind.__module__.startswith("dynadp")}
+    """Of two values; those of classes and of numbers have cases of their own."""
+    named = Loss.registry.values()
+    own = {kind for kind in named if kind.__module__.startswith("dynadp") and kind.kind == "signs"}
     assert own == {type(loss) for loss in LOSSES}
 
 

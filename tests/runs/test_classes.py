@@ -337,13 +337,13 @@ def test_measures_agree_with_scikit_learn():
 def test_init_declares_classes(folder):
     asked = (
         "init made --node north=../north.csv --label group --numeric age:17:90 --seed 1 "
-        "--classes group-1,group-2,group-3,group-4"
+        "--answer group-1,group-2,group-3,group-4"
     )
     assert dynadp(asked).exit_code == 0
     found = dynadp("check made/run.toml")
     assert "one model of 4 classes" in found.output, found.output
     refused = dynadp(asked.replace("made", "other") + " --negative no")
-    assert "leave out --negative and --positive" in refused.output
+    assert "--answer is in place of --negative and --positive" in refused.output
 
 
 def test_rows_of_other_sources_are_prepared_alike(data):

@@ -30,6 +30,7 @@ from dynadp.engines.zenoh import leases
 from dynadp.engines.zenoh.greetings import Greetings
 from dynadp.engines.zenoh.leases import TERM, Grants, Lease
 from dynadp.errors import (
+    BudgetRefused,
     LedgerDamaged,
     LeftBehind,
     NameTaken,
@@ -75,6 +76,11 @@ class Guarded(Node):
             self.refused = error
             self.stop()
             return
+        except BudgetRefused as error:  # it was left behind before: its run is closed
+            self.stop()
+            if "is closed" not in str(error):
+                raise
+            raise LeftBehind(str(error)) from error
         try:
             life = Life.begin(self.stack, self.folder / "life", self.me)
         except NameTaken:

@@ -158,9 +158,8 @@ class Membership:
                 return self.me in found
             self._worried = True
             also, before = self._elsewhere(entry), self._before
-            watched: tuple[tuple[Kind, int], ...] = (("held", entry),)
-            if before:
-                watched += (("held", before[0]),)
+            held: Kind = "held"
+            watched = ((held, entry), *([(held, before[0])] if before else []))
             seen = sum(len(self.letters.inbox.here(*one)) for one in watched)
             self._require_not_overtaken()
             try:
