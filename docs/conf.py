@@ -42,6 +42,7 @@ extensions = [
 exclude_patterns = ["_build"]
 nitpicky = True
 nitpick_ignore_regex = [
+    ("py:class", "NoneType|FieldInfo"),  # of pydantic's, as signatures show them
     (
         "py:(class|data|obj)",
         r"(?!dynadp\.)\w+\..*",

@@ -31,7 +31,7 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def require_shallow(value: Any) -> None:
-    """Refuse tables and lists within tables and lists, more than :data:`DEPTH` deep."""
+    """Refuse tables and lists within tables and lists, more than ``DEPTH`` deep."""
     level = [value]
     for _ in range(DEPTH + 1):
         level = [one for one in level if isinstance(one, dict | list)]

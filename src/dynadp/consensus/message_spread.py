@@ -46,7 +46,7 @@ def admm_spread(
     *,
     private_iterate: bool = False,
 ) -> Spread:
-    """The largest deviation over curvatures h_p = s ``most``_p, 0 <= s <= 1.
+    """The largest deviation over curvatures h_p = s most_p, 0 <= s <= 1.
 
     Parameters
     ----------

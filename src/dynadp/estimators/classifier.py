@@ -136,7 +136,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         stands in for it.
     bounds
         Instead, where columns differ in scale: (low, high), each a public number or one for every
-        column. Numbers beyond them are clipped in :meth:`fit` and extrapolated elsewhere.
+        column. Numbers beyond them are clipped in ``fit`` and extrapolated elsewhere.
     centre
         What is subtracted from numbers: ``private``, their mean, released within epsilon; None for
         nothing; or a public vector in the units of X. A schema has its own.
@@ -155,13 +155,13 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         ``error_score="raise"`` to hear of a refusal.
     rows_per_person, silos_per_person
         The total is that of a person with up to so many rows at a node, at up to so many nodes; a
-        schema says so itself. With ``people`` in :meth:`fit`, or a schema's person, further rows
+        schema says so itself. With ``people`` in ``fit``, or a schema's person, further rows
         are left out; otherwise both are declared bounds, which nothing can enforce.
     adjacency, rows
         ``add-remove``: the total is about rows that are there or not, and how many a node has stays
         secret; a schema says so itself. ``rows`` then declares a public number for each node, or
         one for all, which is at least as large: null rows fill up what is missing, and rows beyond
-        are left out. :meth:`fit` needs ``nodes``, and a topology that names them, or one node.
+        are left out. ``fit`` needs ``nodes``, and a topology that names them, or one node.
     calibration
         Whether sums release a histogram of the model's scores by label in a round of their own,
         within the total: ``predict_proba`` and thresholds by cost follow from it. It costs a tenth

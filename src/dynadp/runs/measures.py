@@ -176,7 +176,7 @@ def measure_of(
     threshold: float = 0.0,
     probabilities: Array | None = None,
 ) -> Measure | None:
-    """Return one measure, with parameters as of :func:`measures`; None where it is not defined."""
+    """Return one measure, with parameters as of ``measures``; None where it is not defined."""
     if name == "auc":
         return auc(scores, positive)
     if name == "average_precision":
