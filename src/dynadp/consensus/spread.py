@@ -41,7 +41,7 @@ class Spread:
         return [Spread(part, self.basis) for part in self.deviations.reshape(vectors, -1)]
 
     def alike(self, along: Array) -> "Spread":
-        """Return that of U f, where one bound s holds in every direction: |U_j| s."""
+        """Return that of U f, where one bound s holds in every direction: ``|U_j| s``."""
         vectors = len(self.deviations) // along.shape[1]
         lengths = np.tile(np.linalg.norm(along, axis=1), vectors)
         return Spread(self.deviations.max() * lengths, self.basis)
@@ -137,7 +137,7 @@ class _Curvatures:
 
 
 def momentum_gains(curvature: Array, means: Array, m: float, q: float) -> Array:
-    """|W_t| of each round for rows of this curvature: z <- z + v, v <- m v - (1 - m)(G + e)/q."""
+    """``|W_t|`` by round for rows of this curvature: z <- z + v, v <- m v - (1 - m)(G + e)/q."""
     gains = np.zeros((len(means), len(curvature)))
     at_z, at_v = np.zeros(len(curvature)), np.zeros(len(curvature))
     for t in reversed(range(len(means))):

@@ -25,7 +25,7 @@ class Numeric(ColumnKind):
         Public bounds; values outside are clipped to them.
     transform
         t: ``none``; ``log1p`` for ln(1 + v - low), for heavy tails; or ``signed_log`` for sign(v)
-        ln(1 + |v|), for tails on both sides of 0, where low < 0 < high.
+        ln(1 + abs(v)), for tails on both sides of 0, where low < 0 < high.
     encode
         Which features to make: ``linear`` u, ``square`` u^2, ``hats`` piecewise linear bumps on
         ``knots``.

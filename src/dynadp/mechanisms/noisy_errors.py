@@ -24,7 +24,7 @@ SENSITIVITY = sqrt(13 / 8) + sqrt(len(WEIGHTS)) * _STEP
 
 @dataclass(frozen=True)
 class NoisyErrors:
-    """Released sums of (1, u, u^2, t, t^2) over rows, u = |p - t|/2.
+    """Released sums of (1, u, u^2, t, t^2) over rows, u = abs(p - t)/2.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ class Settings:
     eta
         The penalty: a number, or one for each replica; None for :func:`default_eta`.
     class_weights
-        (w_-, w_+): what a row of either label weighs, public; they are divided by the larger one.
+        ``(w_-, w_+)``: what a row of either label weighs, public; divided by the larger one.
     positives
         The share of rows with the positive label, declared and public; it says how much all rows
         weigh together. None for one half.
@@ -90,7 +90,7 @@ class Settings:
 
     @property
     def row_weight(self) -> float:
-        """w_- (1 - p) + w_+ p, p the declared share of positive rows: what a row weighs on average.
+        """``w_- (1 - p) + w_+ p``, p the declared share of positives: a row weighs so on average.
 
         1 without class weights.
         """

@@ -312,7 +312,7 @@ def with_histogram(mechanism: Mechanism, bins: int = BINS) -> Sum:
 def class_weights_of(
     given: Mapping[Any, float] | str | None, label: Sequence[Any], positives: float | None
 ) -> ClassWeights:
-    """Return (w_-, w_+) of what a user gives: a number for each label value, or ``balanced``.
+    """Return ``(w_-, w_+)`` of what a user gives: a number for each label value, or ``balanced``.
 
     Parameters
     ----------

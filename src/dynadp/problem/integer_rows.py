@@ -156,7 +156,7 @@ class IntegerRows:
     labels
         y of each row of each node, a sign; needed for class weights and histograms.
     class_weights
-        (w_-, w_+), at most 1: what slopes of rows of either label are multiplied with.
+        ``(w_-, w_+)``, at most 1: what slopes of rows of either label are multiplied with.
     answers
         y of each node's rows, where they are not multiplied by it.
     """

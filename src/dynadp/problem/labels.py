@@ -13,7 +13,7 @@ EVEN: ClassWeights = (1.0, 1.0)
 
 
 def check_class_weights(weights: Sequence[float]) -> ClassWeights:
-    """Return (w_-, w_+) over the larger of the two, so that no row weighs more than 1.
+    """Return ``(w_-, w_+)`` over the larger of the two, so that no row weighs more than 1.
 
     >>> check_class_weights((1.0, 4.0))
     (0.25, 1.0)

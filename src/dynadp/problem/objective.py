@@ -96,7 +96,7 @@ class StackedProblem(Problem):
     storage
         ``auto``, ``dense`` or ``csr``.
     labels, class_weights
-        y of each row of each node, and (w_-, w_+): what rows of either label weigh, at most 1.
+        y of each row of each node, and ``(w_-, w_+)``: what rows of either label weigh, at most 1.
     targets
         t_i of each node's rows, for a loss of residuals.
     """

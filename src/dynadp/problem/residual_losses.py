@@ -65,7 +65,7 @@ class LogisticCosh(ResidualLoss):
     name: ClassVar[str] = "logistic_cosh"
 
     def value(self, z: Array) -> Array:
-        """w ln(1 + 2 sinh(a/2)^2) + w (|u| - a) with a = min(|u|, 20): past it L' is 1 to within
+        """w ln(1 + 2 sinh^2(a/2)) + w (abs(u) - a) with a = min(abs(u), 20). Past it L' is 1 within
         1e-17.
         """
         xp = namespace(z)

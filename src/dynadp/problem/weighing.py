@@ -35,7 +35,7 @@ def largest_slopes(
     longest, steepest
         K_x and K_s.
     alike
-        Whether slopes have one sign. Vectors of slopes have not: |k_i.k_j| stands for
+        Whether slopes have one sign. Vectors of slopes have not: ``|k_i.k_j|`` stands for
         max(k_i.k_j, 0) then.
     """
     size = partial(np.maximum, 0.0) if alike else np.abs

@@ -35,7 +35,7 @@ class Case:
     adjacency
         ``replace``, or ``add-remove``: then one of the data sets has null rows in place of hers.
     class_weights
-        (w_-, w_+), at most 1. The label of a row is that of its first entry's sign.
+        ``(w_-, w_+)``, at most 1. The label of a row is that of its first entry's sign.
     answers, others
         Where rows are x_i: of D's rows and of D''s the number of each row's class, or the target in
         [-1, 1] for a loss of residuals.
