@@ -40,6 +40,13 @@ LISTED = (
     (r"-?\b\d+\.\d+(e[-+]?\d+)?", "NUMBER"),
     (r"-?\d+e[-+]\d+", "NUMBER"),
     (r"\b[0-9a-f]{8,}\b", "HASH"),  # milliseconds too
+    # Coefficients stand in the order of the released model: which one, and how many are clear of
+    # noise, are read from it. A whole number in a cell still shows.
+    (
+        r'<tr><th scope="row">[^<]*</th>(<td class="number">(NUMBER)?</td>){4}<td>[^<]*</td></tr>',
+        "ROW",
+    ),
+    (r"\b\d+ of \d+ coefficients stand clear", "COEFFICIENTS STAND CLEAR"),
 )
 
 
