@@ -141,8 +141,9 @@ def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> 
     for run in summary.runs.values():
         if run.kept is not None and summary.limit is not None:
             yield (
-                f"Run {run.run} was admitted as a fixed plan and ended early: what it released "
-                f"counts, and {privacy.upper_bound(run.kept)} of the cap's delta stays with it."
+                f"Run {run.run} was admitted as a fixed plan and ended without releasing all of "
+                f"it: what it released counts, and {privacy.upper_bound(run.kept)} of the cap's "
+                "delta stays with it."
             )
     yield (
         f"Lost so far, by all runs: at most epsilon = {privacy.upper_bound(cap['lost'])} at delta "

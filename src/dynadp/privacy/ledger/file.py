@@ -342,16 +342,17 @@ class Ledger:
         """End a run, ``finished`` or ``stopped``: it can spend no more, and what it did not spend
         is free again.
 
-        A run with basis ``plan`` that is stopped early keeps a part of the cap's delta. What it
-        released counts, and where that fits the filter with the rest of delta, others may follow
-        (maths.md 18). Not so where it ``failed``: rows had a part in when it ended.
+        A run with basis ``plan`` that did not release all of it (it was stopped early, or went on
+        without this node for a while, or had spare attempts left) keeps a part of the cap's delta.
+        What it released counts, and where that fits the filter with the rest of delta, others may
+        follow (maths.md 18). Not so where it ``failed``: rows had a part in when it ended.
         """
         if reason not in REASONS:
             raise DeclarationError(f"reason is {reason!r}; expected one of {', '.join(REASONS)}")
 
         def decide(state: LedgerState) -> dict[str, Any]:
             known = state.open_run(run)
-            kept = known.keeps if reason == "stopped" and not failed else None
+            kept = None if failed else known.keeps
             return {"reason": reason} | ({} if kept is None else {"keeps": kept})
 
         self._append(Entry(0, at, who, "close", run), decide)
