@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dynadp import runs
+from dynadp import privacy, runs
 from dynadp.cli.options import CHANCE, FILE, Positive, option, user
 from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import DeclarationError
@@ -88,14 +88,13 @@ def recover(
     their whole plan. Exit code 5 if the anchor remembers entries that no letter shows.
     """
     key = runs.identities.signing_key(Path(identity) / "sign.key").public_key()
-    if copy is not None:
-        runs.put_copy(Path(copy), Path(path))
-    elif node is not None:
+    begin: str | runs.Anew | None = copy
+    if copy is None and node is not None:
         if epsilon is None or delta is None:
             raise DeclarationError("--node makes the ledger anew: give --epsilon and --delta too")
-        runs.begin_again(path, node, epsilon, delta, who=user(), anchor=anchor)
+        begin = runs.Anew(node, privacy.Cap.of(epsilon, delta))
     done = runs.recover_ledger(
-        path, sources, key, who=user(), anchor=anchor, charge_rest=charge_rest
+        path, sources, key, who=user(), anchor=anchor, charge_rest=charge_rest, begin=begin
     )
     lines = [
         f"Run {run}: {len(rounds)} rounds entered that the ledger did not know."

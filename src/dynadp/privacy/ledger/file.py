@@ -13,9 +13,12 @@ your own. Totals are those of ``dynadp ledger show``.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, Self
 
 from dynadp._cards import card, table
@@ -62,6 +65,7 @@ class Ledger:
         self._store = EntryStore(self.path, read_only=read_only, wait=wait)
         self._state = LedgerState()
         self.anchor, self._anchored = Anchor(self.path, anchor), False
+        self._together: Connection | None = None
 
     def _repr_html_(self) -> str:
         """The card of a notebook; LedgerSummary says what is lost and left."""
@@ -421,11 +425,29 @@ class Ledger:
             entry = next(read_entries(connection, mark.length - 1, 1))
         return entry.hash == mark.head
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Enter all that follows at once, or nothing of it, whenever the process ends; for a ledger
+        that was opened with ``anchored=False``.
+        """
+        before = deepcopy(self._state)
+        try:
+            with self._store.transaction() as connection:
+                self._catch_up(connection)
+                self._together = connection
+                yield
+        except BaseException:
+            self._state = before
+            raise
+        finally:
+            self._together = None
+
     def _append(
         self, draft: Entry, decide: Callable[[LedgerState], dict[str, Any]]
     ) -> dict[str, Any]:
         """Decide and record under one lock; the state moves on only after COMMIT returned."""
-        with self._store.transaction() as connection:
+        open_one = nullcontext(self._together) if self._together else None
+        with open_one or self._store.transaction() as connection:
             state = self._catch_up(connection)
             details = decide(state)
             entry = draft.sealed(state.length + 1, state.head, details)
