@@ -19,7 +19,6 @@ from dynadp.privacy import Ledger
 from dynadp.runs.identities import public_key
 from dynadp.runs.own_letters import post_offices
 from dynadp.runs.record import RunRecord
-from dynadp.runs.sections import NetworkSection
 
 Held = dict[str, dict[int, Array]]  # vectors of a node, by round
 
@@ -161,9 +160,7 @@ def settled(folder: Path, record: RunRecord, plan: Plan) -> Sums:
     """Return over whom the sums were that the run has settled."""
     absence, keys, offices = Absence(), dict[str, Verifier](), list[Path]()
     if record.kind == "network":
-        given = (record.file or {}).get("network") or {}
-        names = {"on_absence", "patience", "least"} & given.keys()
-        absence = NetworkSection(**{name: given[name] for name in names}).absence
+        absence = Absence(**(record.file or {}).get("absence", {}))
         keys, offices = _keys(record), post_offices(folder)
     found = SettledSums(plan, absence, bytes.fromhex(record.config_hash), keys, offices)
     return Sums(found, plan)

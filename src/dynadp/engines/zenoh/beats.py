@@ -75,9 +75,7 @@ class Beats:
                 life, number = body["life"], body["number"]
                 if not (isinstance(life, str) and len(life) <= 64 and type(number) is int):
                     raise Rejected("malformed: no life of a node")
-                told = self.grants.answer(
-                    author, life, min(number, 2**60), leaves=bool(body.get("leaves"))
-                )
+                told = self.grants.answer(author, life, number, leaves=bool(body.get("leaves")))
         return author, self._letter({"to": author, "answers": str(body["asks"])[:64], **told})
 
     def hear(self, j: str, data: bytes) -> None:
