@@ -173,8 +173,56 @@ class Trial:
         return self.folder / f"{name}.sqlite"
 
 
-def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float) -> str:
-    """One run, checked; returns what was found, in words."""
+@dataclass(frozen=True)
+class Found:
+    """What came out of one run.
+
+    Attributes
+    ----------
+    rounds, seconds
+        Planned, and how long it took.
+    gone, back
+        Who left, and in which round.
+    releases, spares
+        What each silo was charged for, and which of it are further attempts.
+    members
+        How many the model was made of in the end; of all silos that did not leave for good.
+    far
+        Largest distance of theirs from the optimum of their rows; of *exact*.
+    error, others
+        Test error, and those of runs that never had the silos that left.
+    """
+
+    rounds: int
+    seconds: float
+    gone: dict[str, int]
+    back: dict[str, int]
+    releases: dict[str, int]
+    spares: dict[str, int]
+    members: int
+    far: float | None = None
+    error: float = 0.0
+    others: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        who = f"left for good {self.gone}, returned {self.back}"
+        if self.far is not None:
+            end = f"all others within {self.far:.1e} of the optimum of their rows"
+        else:
+            low, middle, high = np.quantile(self.others, (0.05, 0.5, 0.95))
+            end = (
+                f"members in the end {self.members}; test error {self.error:.2%}; of "
+                f"{len(self.others)} runs that never had them {middle:.2%} ({low:.2%} to "
+                f"{high:.2%})"
+            )
+        return (
+            f"{len(self.releases)} silos, {self.rounds} rounds, {self.seconds:.0f} s; {who}; {end};"
+            f" releases {self.releases}; spare attempts {self.spares}"
+        )
+
+
+def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float) -> Found:
+    """One run, checked."""
     rng, names = random.Random(seed), [f"n{p}" for p in range(nodes)]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -205,19 +253,14 @@ def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float
             with Ledger.open(made.ledger(name), read_only=True) as ledger:
                 assert not ledger.verify(), name
         spares = {name: spare_attempts(made.ledger(name)) for name in rest}
+        given = plan.rounds, took, made.gone, made.back, releases, spares, len(members)
         if way == "exact":
             best = optimum(plan, job.schema, [folder / f"{name}.csv" for name in rest])
             far = max(float(np.abs(weights(model) - best).max()) for model in models.values())
-            found = f"all {len(rest)} within {far:.1e} of the optimum of their rows"
-        else:
-            assert len({weights(model).tobytes() for model in models.values()}) == 1, "one model"
-            never = write(folder / "never", way, rest, patience=None, away=0)
-            found = beside(never, models[rest[0]])
-    return (
-        f"{way}: {nodes} silos, {plan.rounds} rounds, {took:.0f} s; left for good "
-        f"{made.gone}, returned {made.back}; members in the end {len(members)}; {found}; releases "
-        f"{releases}; spare attempts {spares}"
-    )
+            return Found(*given, far)
+        assert len({weights(model).tobytes() for model in models.values()}) == 1, "one model"
+        never = write(folder / "never", way, rest, patience=None, away=0)
+        return Found(*given, None, *beside(never, models[rest[0]]))
 
 
 def weights(model: Model) -> Array:
@@ -271,8 +314,8 @@ def spare_attempts(path: Path) -> int:
         return sum(event.purpose == "spare" for event in ledger.spent())
 
 
-def beside(never: Path, found: Model) -> str:
-    """Compare a model with those of runs that never had the silos that left."""
+def beside(never: Path, found: Model) -> tuple[float, tuple[float, ...]]:
+    """Test error of a model, and those of runs that never had the silos that left."""
     job = LocalRun.load(never)
     plan = job.plan()
     x, labels = made_rows(np.random.default_rng(10**6), TESTS)
@@ -285,11 +328,7 @@ def beside(never: Path, found: Model) -> str:
         error(train(job.schema, job.rows, job.topology, plan, draws=SeededEntropy(k)).model())
         for k in range(DRAWS)
     ]
-    low, middle, high = np.quantile(errors, (0.05, 0.5, 0.95))
-    return (
-        f"test error {error(found):.2%}; {DRAWS} runs that never had them {middle:.2%} "
-        f"({low:.2%} to {high:.2%})"
-    )
+    return error(found), tuple(errors)
 
 
 def main() -> None:
@@ -303,7 +342,8 @@ def main() -> None:
     given = parser.parse_args()
     for way in given.ways:
         counts = given.nodes, given.gone, given.back
-        print(trial(way, *counts, given.seed, given.patience), flush=True)
+        found = trial(way, *counts, given.seed, given.patience)
+        print(f"{way}: {found}", flush=True)
 
 
 if __name__ == "__main__":
