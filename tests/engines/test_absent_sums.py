@@ -385,6 +385,11 @@ def test_random_schedules(kind):
     assert sum(one.did["twin"] + one.did["crash"] for one in seen) > 4
 
 
+def test_what_no_greeting_finds_is_counted_apart():
+    """The disks of a node and of all its neighbours are put back."""
+    assert schedule(SCHEDULED[2], 3620).did["beyond"] == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEDULED, ids=str)
 def test_hundreds_of_random_schedules(kind):

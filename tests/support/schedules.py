@@ -115,10 +115,15 @@ class Guarded(Node):
             theirs = Greetings(other.inbox, {"run": "trial"}, other._message)
             for letter in mine.read(other.me, theirs.write(self.me, mine.question)):
                 mine.require_known(other.me, letter)
-            self.greeted[other.me] = self.network.clock
+            self.greeted[other.me] = other.holds(self.me)
         for data in self.inbox.latest(self.me):
             mine.require_known(str(self.inbox.path), mine.own(data))
         self.agreed = True
+
+    def holds(self, author):
+        """Kind and round of what this node's disk has of an author's releases."""
+        kinds = ("message", "sum", "sealed")
+        return {(kind, n) for kind in kinds for n in self.inbox.rounds_of(author, kind)}
 
     def _greeted(self):
         """Whether those who are there know nothing of this node that its ledger does not know."""
@@ -179,7 +184,7 @@ class Guarded(Node):
 
     def offer(self, data, via):
         with suppress(Rejected):  # a second letter, of a twin: the first one is known
-            self.network.received(self.me, data)
+            self.network.received(data)
             super().offer(data, via)
 
 
@@ -202,11 +207,11 @@ class Beyond(Exception):
 
 
 class Watched(Network):
-    """A network that keeps who holds which letter, and has a clock."""
+    """A network that keeps the first letter of every round, and has a clock."""
 
     def __init__(self, chosen, folder):
         self.clock, self.dead, self.copied = 0.0, set(), False
-        self.holders, self.first, self.twins = {}, {}, {}
+        self.first, self.twins = {}, {}
         self.lucky = lambda: True
         super().__init__(chosen, folder, kind=Guarded, fresh=True)
         rules = next(iter(self.rules.values()))
@@ -220,7 +225,7 @@ class Watched(Network):
     def see(self, data):
         """What is sent counts once somebody has it."""
 
-    def received(self, to, data):
+    def received(self, data):
         """A node holds a letter: nobody holds another one of the same round."""
         letter = verify(data, self.keys)
         key = letter.author, letter.kind, letter.round
@@ -229,11 +234,10 @@ class Watched(Network):
         first = self.first.setdefault(key, letter.body)
         if first != letter.body:
             for one in self.incarnations(letter.author):
-                for j, when in one.greeted.items():
-                    knew = self.holders[key].get(j, when + 1) <= when
+                for j, known in one.greeted.items():
+                    knew = key[1:] in known
                     assert not knew or one.refused, f"{key} was drawn twice, and {j} knew"
             raise Beyond
-        self.holders.setdefault(key, {}).setdefault(to, self.clock)
 
     def arrive(self, name):
         """What a node sent is there within a lease's term, or lost."""
