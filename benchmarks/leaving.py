@@ -111,8 +111,10 @@ class Trial:
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def go(self, limit: float) -> None:
-        """Start all; kill each in its round; start again who returns; wait for the others."""
-        end, left = time.monotonic() + limit, dict[str, int]()
+        """Start all; kill each in its round, or as soon after it as the others went on without the
+        one before; start again who returns; wait for the others.
+        """
+        end, left, lost = time.monotonic() + limit, dict[str, int](), dict[str, int]()
         for name in self.files:
             self.start(name)
         due = {**self.gone, **self.back}
@@ -122,9 +124,11 @@ class Trial:
                     raise RuntimeError(f"not finished after {limit:g} seconds")
                 time.sleep(0.2)
                 for name in [name for name in due if self.rounds(name) >= due[name]]:
+                    if not all(self.went_on(*one) for one in lost.items()):
+                        break  # of two in one round both are left out of one sum
                     self.running[name].kill()
                     self.running[name].wait()
-                    left[name] = self.rounds(name)
+                    left[name] = lost[name] = self.rounds(name)
                     print(f"{name} left in round {left[name]}", flush=True)
                     del due[name]
                 for name in list(left):
