@@ -183,67 +183,6 @@ def coefficients(rows: Sequence[Mapping[str, Any]], intervals: bool) -> Any:
     )
 
 
-def accuracy(
-    points: Sequence[Mapping[str, Any]],
-    baselines: Mapping[str, float],
-    unit: str = "alpha",
-    title: str = "right answers in 100",
-) -> Any:
-    """Right answers in 100 against alpha, or mu: medians and their intervals, baselines, and the
-    choice, which the page puts in as ``chosen``.
-
-    Parameters
-    ----------
-    points
-        ``alpha``, ``epsilon``, ``median``, ``low``, ``high``: right answers in 100.
-    baselines
-        Horizontal lines, by name.
-    unit
-        What a round's loss is called, alpha or mu.
-    title
-        Of the axis upwards.
-    """
-    values = [*(p["low"] for p in points), *(p["high"] for p in points), *baselines.values()]
-    room = 0.06 * (max(values) - min(values)) + 0.2
-    ends = [min(values) - room, min(max(values) + room, 100.0)]
-    y = alt.Y("low:Q").title(title).scale(domain=ends, nice=False, zero=False)
-    alphas = [p["alpha"] for p in points]
-    x = alt.X("alpha:Q").title(f"{unit}, the loss of one round").axis(format="~g", tickCount=5)
-    x = x.scale(type="log", domain=[min(alphas), max(alphas)], nice=False)
-    base = _named("points").encode(x=x)
-    answers = {"median": "median", "low": "interval from", "high": "to"}
-    tips = [
-        alt.Tooltip("alpha:Q", format=".3~g", title=unit),
-        alt.Tooltip("epsilon:Q", format=".3~g", title="total epsilon"),
-        *(alt.Tooltip(f"{name}:Q", format=".1f", title=title) for name, title in answers.items()),
-    ]
-    lines = _named("baselines").encode(y="median:Q")
-    names = lines.encode(text="name:N")
-    look = {"color": GREY, "baseline": "bottom", "dy": -3}
-    # the upper name stands on the left, where the curve is low; the others on the right
-    upper = names.transform_filter("datum.upper").mark_text(align="left", dx=4, **look)
-    lower = names.transform_filter("!datum.upper").mark_text(align="right", dx=-4, **look)
-    dots = base.mark_point(color=BLUE, filled=True, size=45, opacity=1)
-    chosen = _named("chosen").encode(x=x)
-    diamond = chosen.mark_point(color=ORANGE, shape="diamond", filled=True, size=160, opacity=1)
-    layers = [
-        lines.mark_rule(color=GREY, strokeDash=[5, 4]),
-        upper.encode(x=alt.value(0)),
-        lower.encode(x=alt.value("width")),
-        base.mark_area(color=BLUE, opacity=0.25).encode(y=y, y2="high:Q"),
-        base.mark_line(color=BLUE, strokeWidth=2).encode(y="median:Q"),
-        dots.encode(y="median:Q", tooltip=tips),
-        chosen.mark_rule(color=ORANGE, strokeWidth=2),
-        diamond.encode(y="median:Q"),
-    ]
-    top = max(baselines.values(), default=0.0)
-    named = [
-        {"name": name, "median": value, "upper": value == top} for name, value in baselines.items()
-    ]
-    datasets = {"points": list(points), "baselines": named, "chosen": []}
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT + 40, datasets=datasets)
-
-
 def spec(chart: Any) -> dict[str, Any]:
     """For the page: as wide as its place, without colours of text, which the page puts in."""
     return _plain(chart) | {
@@ -254,6 +193,14 @@ def spec(chart: Any) -> dict[str, Any]:
 
 def svg(chart: Any) -> str:
     """For the report: a picture whose colours follow the reader's light or dark page."""
+    drawn = image(chart)
+    for name, shade in SHADES.items():
+        drawn = re.sub(f'"{shade}"', f'"var(--{name})"', drawn, flags=re.IGNORECASE)
+    return drawn
+
+
+def image(chart: Any, background: str = "transparent") -> str:
+    """A picture with colours of its own, for light pages."""
     import vl_convert
 
     text = {
@@ -265,7 +212,7 @@ def svg(chart: Any) -> str:
     }
     config = {
         "font": "system-ui, sans-serif",
-        "background": "transparent",
+        "background": background,
         "aria": False,
         "view": {"stroke": None},
         "axis": text
@@ -273,8 +220,6 @@ def svg(chart: Any) -> str:
         "legend": text,
     }
     drawn: str = vl_convert.vegalite_to_svg(_plain(chart) | {"config": config})
-    for name, shade in SHADES.items():
-        drawn = re.sub(f'"{shade}"', f'"var(--{name})"', drawn, flags=re.IGNORECASE)
     return drawn
 
 

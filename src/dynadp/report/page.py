@@ -13,7 +13,7 @@ from typing import Any
 
 from dynadp._files import write_whole
 from dynadp.errors import DeclarationError
-from dynadp.privacy import Event, Total, group_by_node, upper_bound
+from dynadp.privacy import Event, Total, group_by_node, guesses_in_100, upper_bound
 from dynadp.privacy import guarantee as privacy_guarantee
 from dynadp.report import figures
 from dynadp.report.accuracy import charged_accuracies, public_accuracy
@@ -98,6 +98,7 @@ def environment() -> Any:
         "percent": lambda share: f"{share:.1%}",
         "short": shortened,
         "spare": spare_attempts,
+        "guesses": guesses_in_100,
     }
     return found
 

@@ -140,6 +140,7 @@ class Advisor:
             "reached": True,
             "epsilon": epsilon,
             "total": total,
+            "cost": upper_bound(total),
             "unit": self.unit,
             "alpha": planned.alpha,
             "centring": max(planned.centrings, default=None),
@@ -224,7 +225,7 @@ class Advisor:
             at = int(np.searchsorted(totals, epsilon))
             found["between"] = totals[at - 1 : at + 1]
         blind = self.blind
-        found["clear"] = is_useful(_wrong({"alpha": 0, "error": 0, **found}), blind)
+        found["clear"] = is_useful(_wrong({"error": 0, **found}), blind)
         return found
 
     @property
@@ -247,7 +248,7 @@ class Advisor:
         """
         if self.problem or not self.done:
             return {"alpha": None, "reasons": [self.problem or "The sweep is not finished."]}
-        losses = list(map(_wrong, self.points))
+        losses = [{self.unit: point["alpha"], **_wrong(point)} for point in self.points]
         found = recommend(losses, fit=fit_points(losses), blind=self.blind)
         reasons = [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
         if found.alpha is None:
@@ -316,7 +317,6 @@ def _right(loss: Mapping[str, float]) -> dict[str, float]:
 def _wrong(point: Mapping[str, float]) -> dict[str, float]:
     """The share of wrong answers, from right ones in 100."""
     return {
-        "alpha": point["alpha"],
         "median": 1 - point["median"] / 100,
         "low": 1 - point["high"] / 100,
         "high": 1 - point["low"] / 100,
