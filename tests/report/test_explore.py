@@ -367,7 +367,7 @@ def test_the_page_of_sealed_sums_and_of_open_ones(sealed, page):
     assert "All three are valid" not in text
     assert text.count("✓ planned") == 1
     charts = shown.get(f"/{TOKEN}/api/start").json()["charts"]
-    assert {*charts} == {"disagreement", "change", "totals", "collusion"}
+    assert {*charts} == {"disagreement", "change", "apart", "totals", "collusion"}
     drawn = json.dumps(charts["totals"])
     rows = shown.get(f"/{TOKEN}/api/totals?epsilon=1").json()
     assert {row["accounting"] for row in rows} == {*sealed.accountings}
@@ -745,9 +745,10 @@ def test_budgets_follow_the_ledgers(tmp_path):
     assert watch.latest.state["budgets"].count('role="img"') == 3
     before = watch.latest.state["budgets"]
     room = read_budget(tmp_path / "north.sqlite", "").room
-    assert f"<td>{room.words}</td><td>{room.left_words}</td></tr>" in before.replace(
-        "\n", ""
-    )  # one unit a row
+    for share in (1 - room.left, room.left):  # one unit: of the cap, in the bar and beside it
+        assert f'<td class="number">{share:.1%}</td>' in before
+    assert f"{1 - room.left:.1%} spent or reserved" in before
+    assert "Rényi" not in before
     result = dynadp(
         "evaluate",
         run,

@@ -25,7 +25,9 @@ WIDTH, HEIGHT = 400, 210
 QUANTITIES = {
     "disagreement": "distance from neighbours",
     "change": "change of what was heard",
+    "apart": "distance from its own mean",
 }
+STEP = "length of the step"  # what "change" is where all nodes stand at one point
 ACCOUNTINGS: dict[str, tuple[str, list[int]]] = {  # colour and dashes of each
     WORDS["sum"][0]: (ORANGE, [2, 3]),
     WORDS["pure"][0]: (GREEN, [7, 4]),
@@ -40,30 +42,39 @@ COLLUSION = {  # title of the axis, its domain and its format
 }
 
 
-def convergence(rows: Iterable[Row], quantity: str) -> Any:
-    """Median over nodes, with their range, against rounds; from released vectors alone."""
+def convergence(rows: Iterable[Row], quantity: str, *, sums: bool = False) -> Any:
+    """Median over nodes, with their range, against rounds; from released vectors alone. Dashed:
+    how long a step of noise alone would be, where that is known.
+    """
     values = flat(rows, quantity)
-    y = alt.Y("low:Q").title(QUANTITIES[quantity]).axis(format="~g", tickCount=4).scale(type="log")
+    title = STEP if sums and quantity == "change" else QUANTITIES[quantity]
+    y = alt.Y("low:Q").title(title).axis(format="~g", tickCount=4).scale(type="log")
     if values:
-        ends = decades(row[end] for row in values for end in ("low", "high"))
+        ends = decades(
+            row[end] for row in values for end in ("low", "high", "noise") if row.get(end)
+        )
         y = y.scale(type="log", domain=[ends[0], max(ends[-1], 10 * ends[0])])
     base = _named("rounds").encode(x=_round_axis("round"))
     tips = [alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("median", "low", "high")]
     dots = base.mark_point(color=BLUE, filled=True, size=30, opacity=0.001)
+    floor = base.transform_filter("datum.noise > 0").encode(y="noise:Q")
     return alt.layer(
         base.mark_area(color=BLUE, opacity=0.25).encode(y=y, y2="high:Q"),
+        floor.mark_line(color=ORANGE, strokeWidth=2, strokeDash=[6, 4]),
         base.mark_line(color=BLUE, strokeWidth=2).encode(y="median:Q"),
         dots.encode(y="median:Q", tooltip=["round:Q", *tips]),
     ).properties(width=WIDTH, height=HEIGHT, datasets={"rounds": values})
 
 
 def flat(rows: Iterable[Row], quantity: str) -> list[dict[str, float]]:
-    """One record a round: what a logarithmic picture can show."""
-    records = (
-        {"round": row["round"], **dict(zip(("median", "low", "high"), row[quantity], strict=True))}
-        for row in rows
-    )
-    return [record for record in records if record["low"] > 0]
+    """One record a round: what a logarithmic picture can show; of steps with that of noise."""
+    records = []
+    for row in rows:
+        if quantity in row and row[quantity][1] > 0:
+            ends = dict(zip(("median", "low", "high"), row[quantity], strict=True))
+            floor = {"noise": row["noise"][0]} if quantity == "change" and "noise" in row else {}
+            records.append({"round": row["round"], **ends, **floor})
+    return records
 
 
 def totals(rows: Sequence[Mapping[str, Any]], names: Collection[str] | None = None) -> Any:

@@ -178,6 +178,11 @@ class Explorer:
         template = environment().get_template("explore.html")
         return HTMLResponse(template.render(least=LEAST, most=MOST, **shown))
 
+    @property
+    def _sums(self) -> bool:
+        """Whether all nodes stand at one point."""
+        return self.advice.planned(self.advice.setting.epsilon).algorithm == "sum"
+
     def _choice(self, request: Request) -> float:
         """The total that the address asks for; the plan's where it asks for none that can be."""
         with suppress(KeyError, ValueError):
@@ -188,7 +193,10 @@ class Explorer:
 
     def start(self, request: Request) -> Response:
         """The charts, empty, and where the sliders stand."""
-        charts = {name: figures.spec(figures.convergence((), name)) for name in figures.QUANTITIES}
+        charts = {
+            name: figures.spec(figures.convergence((), name, sums=self._sums))
+            for name in figures.QUANTITIES
+        }
         charts["totals"] = figures.spec(figures.totals((), self.advice.accountings))
         found = self.advice.honesty(self.advice.setting.epsilon)
         if found and found.drawn:
@@ -201,7 +209,7 @@ class Explorer:
         found, rows = self.advice.honesty(choice), thinned(self.watch.latest.rows)
         chart = None
         if name in figures.QUANTITIES and figures.flat(rows, name):
-            chart = figures.convergence(rows, name)
+            chart = figures.convergence(rows, name, sums=self._sums)
         elif name == "totals":
             chart = figures.totals(self.advice.totals(choice))
         elif name == "collusion" and found and found.drawn:

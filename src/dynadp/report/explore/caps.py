@@ -25,9 +25,10 @@ class CapView:
         Whose; why nothing more is known, if so.
     epsilon, delta
         Of the cap.
-    used, takes
-        Shares of the cap: spent or reserved now, and what this run would reserve; all that is left
-        where it is admitted as the last one only.
+    used, takes, left
+        Shares of the cap, that of what is left rounded down to a thousandth: spent or reserved now;
+        what this run would reserve, all where it is admitted as the last one only; and what is left
+        after it, or now where it is refused.
     admitted
         Whether the ledger would admit the run.
     last
@@ -43,16 +44,12 @@ class CapView:
     delta: float = 0.0
     used: float = 0.0
     takes: float = 0.0
+    left: float = 1.0
     admitted: bool = False
     last: bool = False
     asked: bool = False
     now: float | None = None
     then: float | None = None
-
-    @property
-    def left(self) -> float:
-        """The share that is left after this run, or now where it is not admitted."""
-        return max(0.0, 1.0 - self.used - (self.takes if self.admitted else 0.0))
 
 
 def read_caps(
@@ -93,11 +90,10 @@ def _read(node: str, file: Path, own: list[Event], unit: Unit, asked: bool) -> C
         return CapView(node=node, problem="no cap is set, so nothing can be reserved")
     basis = summary.admits(own) if own else "sum"
     after = summary.with_plan("this run", own) if own and basis else summary
-    left = after.room or room
+    then_left = after.room or room
     # by the measure by which more is left then, now too
-    before = next((one for one in summary.rooms if one.measure == left.measure), room)
-    used = before.share(before.counted)
-    takes = 1.0 - used if basis == "plan" else left.share(left.counted) - used
+    before = next((one for one in summary.rooms if one.measure == then_left.measure), room)
+    left = 0.0 if basis == "plan" else then_left.left
     now = then = None
     if asked:
         standing = (NextRun(unit=unit), summary.head)
@@ -107,8 +103,9 @@ def _read(node: str, file: Path, own: list[Event], unit: Unit, asked: bool) -> C
         node=node,
         epsilon=cap.epsilon,
         delta=cap.delta,
-        used=used,
-        takes=max(takes, 0.0),
+        used=1 - before.left,
+        takes=before.left - left,
+        left=left,
         admitted=basis is not None,
         last=basis == "plan",
         asked=asked,

@@ -197,10 +197,12 @@ function state(now) {
 }
 
 function joined(rows) {
-  const pair = (a, b) => (b ? { round: b.round, ...both(a, b, "disagreement"), ...both(a, b, "change") } : a);
-  const both = (a, b, name) => ({
-    [name]: [(a[name][0] + b[name][0]) / 2, Math.min(a[name][1], b[name][1]), Math.max(a[name][2], b[name][2])],
-  });
+  const names = ["disagreement", "change", "apart", "noise"];
+  const pair = (a, b) => (b ? Object.assign({ round: b.round }, ...names.map((name) => both(a, b, name))) : a);
+  const both = (a, b, name) => {
+    if (!a[name] || !b[name]) return a[name] ?? b[name] ? { [name]: a[name] ?? b[name] } : {};
+    return { [name]: [(a[name][0] + b[name][0]) / 2, Math.min(a[name][1], b[name][1]), Math.max(a[name][2], b[name][2])] };
+  };
   return rows.filter((_, i) => i % 2 === 0).map((row, i) => pair(row, rows[2 * i + 1]));
 }
 
@@ -208,16 +210,21 @@ function rounds(rows) {
   page.rows.push(...rows);
   while (page.rows.length > MOST) page.rows = joined(page.rows);
   document.body.dataset.round = page.rows.at(-1)?.round ?? 0;
-  for (const name of ["disagreement", "change"]) {
-    const values = page.rows.map((row) => ({ round: row.round, median: row[name][0], low: row[name][1], high: row[name][2] }));
-    const shown = values.filter((value) => value.low > 0);
-    Charts.update(name, "rounds", shown);
-    // with algorithm sum all nodes stand at one point, and nothing is to be seen of their distance
-    at(`chart-${name}`).closest("figure").hidden = name === "disagreement" && values.length > 0 && !shown.length;
+  const shown = {};
+  for (const name of ["disagreement", "change", "apart"]) {
+    shown[name] = page.rows.filter((row) => row[name]?.[1] > 0).map((row) => ({
+      round: row.round, median: row[name][0], low: row[name][1], high: row[name][2],
+      ...(name === "change" && row.noise ? { noise: row.noise[0] } : {}),
+    }));
+    Charts.update(name, "rounds", shown[name]);
+    // with algorithm sum all nodes stand at one point, and nothing is to be seen of their distance; ADMM has no such point
+    at(`chart-${name}`).closest("figure").hidden = page.rows.length > 0 && !shown[name].length && name !== "change";
   }
   const common = at("chart-disagreement").closest("figure").hidden;
   at("h-moved").textContent = common ? "How far the common point moved" : "Change of what nodes hear";
-  at("band").textContent = common ? "All nodes move alike." : "Line: median over nodes; band: all nodes.";
+  at("band").textContent = common
+    ? "All nodes stand at one point. Dashed: how long a step of noise alone would be. The mean over the last half is the model in the end."
+    : "Line: median over nodes; band: all nodes.";
 }
 
 function listen() {
