@@ -1,5 +1,6 @@
 from . import authorities as authorities
 from . import identities as identities
+from .asking import Question as Question
 from .backups import backup_ledger as backup_ledger
 from .backups import put_copy as put_copy
 from .backups import restore_ledger as restore_ledger
@@ -51,7 +52,6 @@ from .preparation import plan_from_file as plan_from_file
 from .prospect import LedgerProspect as LedgerProspect
 from .prospect import Prospect as Prospect
 from .prospect import prospect_of as prospect_of
-from .questions import Question as Question
 from .questions import declared_answer as declared_answer
 from .questions import declared_column as declared_column
 from .questions import interview as interview
