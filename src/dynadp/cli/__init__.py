@@ -16,6 +16,7 @@ from dynadp.errors import DynadpError
 SECTIONS = {  # of the list of commands, by task: a command, its module and its line
     "Begin": {
         "demo": ("demo", "Train on made rows, with and without privacy."),
+        "start": ("report", "Be asked for a first run on a local page."),
         "init": ("init", "Write a commented run file and schema."),
     },
     "Decide": {

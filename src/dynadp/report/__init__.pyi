@@ -12,3 +12,4 @@ from .explore.serve import serve as serve
 from .explore.serve import token_of as token_of
 from .explore.setting import PublicSetting as PublicSetting
 from .page import write_report as write_report
+from .start.app import Wizard as Wizard
