@@ -1,6 +1,7 @@
 from . import authorities as authorities
 from . import identities as identities
 from .asking import Question as Question
+from .asking import parts as parts
 from .backups import backup_ledger as backup_ledger
 from .backups import put_copy as put_copy
 from .backups import restore_ledger as restore_ledger

@@ -116,8 +116,8 @@ def ask_trust(ask: Ask, nodes: int) -> Asked:
         Question(
             "honest",
             _HONEST.format(nodes=nodes),
-            lambda text: whole(text, 1, nodes),
-            str(nodes // 2 + 1),
+            lambda text: whole(text, 1, nodes - 1),
+            str(min(nodes // 2 + 1, nodes - 1)),
             step="trust",
         )
     )
@@ -207,6 +207,9 @@ _SILOS = "At how many nodes one person may have rows"
 _GRAPH = "Who hears whom: ring, path, star, complete, grid, or pairs A:B"
 _COUNTS = "Numbers of rows, public, as NAME=N; nothing: they are counted when the run is checked"
 _TRUST = "Who may read a node's noisy sum: open, or sealed"
-_HONEST = "How many of the {nodes} nodes add their noise and keep their keys"
+_HONEST = (
+    "How many of the {nodes} nodes add their noise and keep their keys; whoever looks is not among "
+    "them"
+)
 _SEED = "A real run with a cap, or a simulation: cap, simulation"
 _CAP = "The most that each node may spend over all its runs, epsilon"

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dynadp.data import Classes, Column, Label, Numeric, Target
-from dynadp.errors import DeclarationError
+from dynadp.errors import DeclarationError, DynadpError
 from dynadp.runs.run_file import load_run_file, load_schema
 
 Answer = Label | Classes | Target
@@ -102,8 +102,11 @@ class Start:
         """Refuse what could not be read again."""
         with TemporaryDirectory() as place:
             self._write(Path(place))
-            load_schema(Path(place, "schema.toml"))
-            load_run_file(Path(place, "run.toml"))
+            try:
+                load_schema(Path(place, "schema.toml"))
+                load_run_file(Path(place, "run.toml"))
+            except DynadpError as error:
+                raise DeclarationError(str(error).replace(f"{place}/", "")) from None
 
     @property
     def texts(self) -> dict[str, str]:

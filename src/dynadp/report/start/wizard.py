@@ -14,7 +14,7 @@ from dynadp.errors import DeclarationError, DynadpError
 from dynadp.privacy import guess_words
 from dynadp.report.drawing import drawing
 from dynadp.report.states import State
-from dynadp.runs import Question, Start, interview, proposed
+from dynadp.runs import Question, Start, interview, node_files, parts, proposed
 
 ENDINGS = (".csv", ".tsv")
 DEPTH = 2  # folders below the one where the wizard was started
@@ -144,9 +144,9 @@ def answered(folder: str, answers: Mapping[str, str]) -> Answered:
             if text is None:
                 return found
             try:
-                value = question.parse(text)
                 if question.name == "nodes":
-                    require_plain(value.paths)
+                    require_plain(text, folder)
+                value = question.parse(text)
                 one.note = _note(question.name, value, answers)
             except (DynadpError, OSError, ValueError) as error:
                 one.error, wrong = _words(error), True
@@ -168,13 +168,13 @@ def answered(folder: str, answers: Mapping[str, str]) -> Answered:
     return found
 
 
-def require_plain(paths: tuple[str, ...]) -> None:
-    """Refuse files whose columns cannot be known without rows.
+def require_plain(text: str, folder: str) -> None:
+    """Refuse files whose columns cannot be known without rows, before they are opened.
 
     The footer of a Parquet file holds the least and the largest cell of each column, and what
     follows a compressed header cannot be left unread.
     """
-    for path in paths:
+    for path in node_files(parts(text), folder).paths:
         if Path(path).suffix.lower() not in ENDINGS:
             raise DeclarationError(
                 f"{path}: the wizard reads no more than headers, which it can of .csv and .tsv "
