@@ -86,8 +86,9 @@ def certify(run: str, out: str | None, identity: str | None) -> None:
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path())
+@option("--html", type=FILE, help="Also write a page, a file to keep and read offline.")
 @prints_answer
-def compare(runs: tuple[str, ...]) -> Answer:
+def compare(runs: tuple[str, ...], html: str | None) -> Answer:
     """Put runs beside each other: settings that differ, what each cost, and how good its model is
     on public rows.
 
@@ -95,9 +96,13 @@ def compare(runs: tuple[str, ...]) -> Answer:
     launch`.
     """
     from dynadp.report import compare as compared
+    from dynadp.report import write_comparison
 
     found = compared(runs)
-    return Answer(found.to_json(), found.lines())
+    if html is None:
+        return Answer(found.to_json(), found.lines())
+    page = str(write_comparison(found, html))
+    return Answer({**found.to_json(), "page": page}, [*found.lines(), f"Page: {page}"])
 
 
 @click.command()
