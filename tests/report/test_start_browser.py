@@ -1,5 +1,5 @@
-"""The whole way from a CSV's header to a finished report in a real browser: by mouse and by keyboard
-alone. `strace` counts what is read of the files before the run.
+"""The whole way from a CSV's header to a finished report in a real browser, by mouse and by keyboard
+alone; and what is read of the files before the run, as `strace` sees it.
 """
 
 import re

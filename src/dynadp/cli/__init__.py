@@ -45,6 +45,7 @@ SECTIONS = {  # of the list of commands, by task: a command, its module and its 
         "export": ("models", "Write a model for use without dynadp."),
         "model": ("jobs", "Make a model of a run that was stopped early."),
         "report": ("report", "Write one run as one page to keep and sign."),
+        "replay": ("report", "Play a run round by round on a local page."),
         "compare": ("report", "Put runs beside each other: settings, cost, measures."),
         "certify": ("report", "Write what a run promises on a page, signed."),
         "track": ("report", "Log a run to MLflow."),

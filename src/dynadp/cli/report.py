@@ -165,6 +165,26 @@ def start(folder: str, port: int, token_file: str | None, no_browser: bool) -> N
     _serve(Wizard(folder), port, token_file, no_browser)
 
 
+@click.command()
+@_RUN
+@_PORT
+@_TOKEN_FILE
+@_NO_BROWSER
+def replay(run: str, port: int, token_file: str | None, no_browser: bool) -> None:
+    """Serve a local page that plays a run round by round, finished or as it goes on, and shows what
+    a neighbour sees with its budget. Ctrl-C ends it.
+
+    RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
+    Only what was declared or released is read. The page is served to this machine alone.
+    """
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401
+
+    from dynadp.report import Replay
+
+    _serve(Replay(run), port, token_file, no_browser)
+
+
 def _serve(shown: Any, port: int, token_file: str | None, no_browser: bool) -> None:
     """Serve a page until Ctrl-C."""
     from dynadp.report import serve, token_of

@@ -13,4 +13,5 @@ from .explore.serve import serve as serve
 from .explore.serve import token_of as token_of
 from .explore.setting import PublicSetting as PublicSetting
 from .page import write_report as write_report
+from .replay.app import Replay as Replay
 from .start.app import Wizard as Wizard

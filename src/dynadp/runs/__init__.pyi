@@ -47,7 +47,9 @@ from .measures import measure_of as measure_of
 from .model import Model as Model
 from .model import load_model as load_model
 from .node_file import is_node_file as is_node_file
+from .partial import model_of as model_of
 from .partial import partial_model as partial_model
+from .partial import released_messages as released_messages
 from .preparation import open_ledgers as open_ledgers
 from .preparation import plan_from_file as plan_from_file
 from .prospect import LedgerProspect as LedgerProspect

@@ -15,12 +15,13 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dynadp.errors import DynadpError
+from dynadp.errors import DeclarationError, DynadpError
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.app import Explorer
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.watch import Watch
 from dynadp.report.page import STATIC, environment
+from dynadp.report.replay.app import Replay
 from dynadp.report.start.deeds import Deeds
 from dynadp.report.start.wizard import FORMS, answered, offered
 
@@ -51,7 +52,7 @@ class Wizard:
     def __init__(self, folder: str) -> None:
         self.folder, self.over = folder, Event()
         self._deeds: dict[str, Deeds] = {}
-        self._explorer = _Later(self._explore)
+        self._explorer, self._replay = _Later(self._explore), _Later(self._replayed)
         self._lock = Lock()
 
     def begin(self) -> None:
@@ -63,6 +64,7 @@ class Wizard:
         for deeds in self._deeds.values():
             deeds.close()
         self._explorer.close()
+        self._replay.close()
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -76,6 +78,7 @@ class Wizard:
             Route("/api/deeds", self.deeds, methods=["POST"]),
             Route("/report", self.report),
             Mount("/explore", self._explorer),
+            Mount("/replay", self._replay),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
 
@@ -172,6 +175,13 @@ class Wizard:
     def _of(self, folder: str) -> Deeds:
         with self._lock:
             return self._deeds.setdefault(folder, Deeds(Path(folder)))
+
+    def _replayed(self) -> Replay:
+        """The run that was started last."""
+        begun = [deeds.run for deeds in self._deeds.values() if (deeds.run / "run.json").exists()]
+        if not begun:
+            raise DeclarationError("no run was started here yet")
+        return Replay(begun[-1])
 
     def _explore(self) -> Explorer:
         """The page of the run file that was written last, and of its run."""
