@@ -11,6 +11,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 DYNADP = Path(sys.executable).with_name("dynadp")
 CHROMIUM = os.environ.get("DYNADP_CHROMIUM") or shutil.which("chromium")
 WAIT = 120_000  # milliseconds, at most: other tests may need the machine too
@@ -66,6 +68,19 @@ class Opened:
 
     def __exit__(self, *_):
         self.context.close()
+
+
+@contextmanager
+def chromium():
+    """A browser; its absence skips the test."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here: make browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 @contextmanager

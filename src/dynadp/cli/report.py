@@ -116,6 +116,7 @@ def compare(runs: tuple[str, ...], html: str | None) -> Answer:
 @_TOKEN_FILE
 @_NO_BROWSER
 @MEASURE
+@option("--made", is_flag=True, help="Without a run file: plan for census rows that are made here.")
 def explore(
     target: str | None,
     port: int,
@@ -123,6 +124,7 @@ def explore(
     token_file: str | None,
     no_browser: bool,
     measure: str | None,
+    made: bool,
 ) -> None:
     """Serve a local page: choose accuracy or epsilon and see the other, and follow a run as it goes
     on. Without a run file or a run it asks for one, as `dynadp start` does. Ctrl-C ends it.
@@ -135,13 +137,11 @@ def explore(
 
     from dynadp.report import Wizard, explorer
 
-    wanted = (target, watch, measure) != (None, None, None)
-    _serve(
-        explorer(target, watch, measure) if wanted else Wizard("study"),
-        port,
-        token_file,
-        no_browser,
-    )
+    if made and target is not None:
+        raise click.UsageError("--made is instead of a run file or a run; leave one of them out")
+    asked = not made and (target, watch, measure) == (None, None, None)
+    shown = Wizard("study") if asked else explorer(target, watch, measure)
+    _serve(shown, port, token_file, no_browser)
 
 
 @click.command()
