@@ -24,7 +24,7 @@ from dynadp.runs import model_of, released_messages
 
 FRAMES = 400  # rounds that are played one by one; of more, neighbours are joined
 CHECKED = 16  # rounds whose averaged model is measured
-POINTS = 16  # rounds whose total is computed
+POINTS = 8  # rounds whose total is computed
 SHOWN = 8  # groups of nodes with a budget of their own that are drawn, the costliest ones
 MASKED = (
     "Letters of sealed sums are masked: to whoever lacks the keys each is uniform, so there is no "
