@@ -34,6 +34,21 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
+class Loopback(click.ParamType):  # type: ignore[type-arg]
+    """``host:port`` of this machine alone."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse an address that other machines could reach."""
+        from dynadp import runs
+
+        try:
+            return runs.loopback(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
 class MechanismName(click.Choice[str]):
     """The name of a mechanism, or one of the words before and after.
 

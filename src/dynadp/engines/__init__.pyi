@@ -43,4 +43,5 @@ from .zenoh.links import Links as Links
 from .zenoh.links import Stopped as Stopped
 from .zenoh.log import LOG as LOG
 from .zenoh.log import engine_log as engine_log
+from .zenoh.relays import RelayState as RelayState
 from .zenoh.relays import relay as relay

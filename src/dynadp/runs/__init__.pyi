@@ -23,6 +23,7 @@ from .evaluation import measure_privately as measure_privately
 from .exports import LedgerExport as LedgerExport
 from .exports import export_ledger as export_ledger
 from .exports import verify_export as verify_export
+from .fields import loopback as loopback
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
@@ -30,6 +31,8 @@ from .headroom import Headroom as Headroom
 from .headroom import LargestTotal as LargestTotal
 from .headroom import NextRun as NextRun
 from .headroom import find_headroom as find_headroom
+from .health import RelayHealth as RelayHealth
+from .health import serving_health as serving_health
 from .identities import Identity as Identity
 from .ledgers import close_run as close_run
 from .ledgers import close_runs as close_runs
