@@ -5,13 +5,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dynadp.cli import main
 from dynadp.report.start.app import Wizard
 from dynadp.report.start.deeds import Deeds
 from dynadp.report.start.wizard import answered, offered
 from dynadp.runs.local import LocalRun
 from dynadp.runs.run_file import load_run_file, load_schema
 from support.asking import TOKEN, Client
+from support.typed import dynadp
 
 SECRET = "Maria-1867"
 HEADER = "age,sex,town,ill\n"
@@ -242,3 +245,46 @@ def test_the_server_writes_and_says_what_to_type(client):
     wrong = client.post(f"/{TOKEN}/api/do", {"folder": "study", "deed": "report"})
     assert (wrong.status_code, wrong.json()["error"]) == (400, "first comes: Run")
     assert client.post(f"/{TOKEN}/api/deeds", {"folder": ""}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("start mine", "Wizard"),
+        ("explore", "Wizard"),
+        ("explore --made", "Explorer"),
+        ("explore --measure auc", "Explorer"),
+    ],
+)
+def test_explore_without_a_run_file_asks_for_one(place, monkeypatch, line, kind):
+    served = []
+
+    def serve(shown, token, port, ready):
+        served.append(shown)
+        return 0
+
+    monkeypatch.setattr("dynadp.report.explore.serve.serve", serve)
+    monkeypatch.setattr("dynadp.report.serve", serve, raising=False)
+    result = dynadp(*line.split(), "--no-browser")
+    assert result.exit_code == 0, result.output
+    (shown,) = served
+    assert type(shown).__name__ == kind
+    if kind == "Wizard":
+        assert shown.folder == ("mine" if "mine" in line else "study")
+
+
+def test_made_rows_and_a_run_are_not_asked_for_together(place):
+    result = dynadp("explore", "run.toml", "--made")
+    assert result.exit_code == 2
+    assert "leave one of them out" in result.output
+
+
+def test_init_shows_choices_and_takes_what_is_usual(place, monkeypatch):
+    monkeypatch.setattr("dynadp.cli.init._terminal", lambda: True)
+    answers = ["north=north.csv south=south.csv", "ill", "two", "no", "yes", "age", "f,m", ""]
+    lines = [*answers, "", "path", "", "open", "", "simulation"]
+    result = CliRunner().invoke(main, ["init", "study"], input="\n".join(lines) + "\n")
+    assert result.exit_code == 0, result.output
+    assert "sealed: only the sum over all nodes can be read" in result.output
+    run = load_run_file("study/run.toml")
+    assert (run.topology.family, run.run.seed) == ("path", 0)

@@ -207,7 +207,7 @@ def test_the_whole_way_by_keyboard(browser, place):
         assert "epsilon = 0.8 " in (place / "study/run.toml").read_text()
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here")
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not here")
 def test_no_cell_is_read_before_the_run_at_the_file_system(place):
     """Of the server and all that it starts, until a check that reads headers."""
     import json

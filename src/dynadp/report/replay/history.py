@@ -52,6 +52,9 @@ class History:
     _held: tuple[Plan, dict[str, dict[int, Any]]] | str = field(default="", repr=False)
     _read: tuple[int, bool] = field(default=(-1, False), repr=False)
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
+    _known: dict[str | int, Any] = field(
+        default_factory=dict, repr=False
+    )  # what no later round changes
 
     @property
     def view(self) -> RunView:
@@ -96,7 +99,7 @@ class History:
                 {"round": row["round"], "change": row["change"], "apart": row["disagreement"]}
                 for row in frames
             ],
-            "budgets": self._budgets(events, plan.delta) if plan and events else [],
+            "budgets": self._planned(events, plan.delta) if plan and events else [],
             "delta": plan.delta if plan else None,
             **self._signal([row["round"] for row in frames]),
             **self._measured(len(rows)),
@@ -105,9 +108,16 @@ class History:
     def _messages(self) -> tuple[Plan, dict[str, dict[int, Any]]] | str:
         """The plan and the messages, or why they are not here."""
         try:
-            return released_messages(self.view.home if self.view.kind != "network" else self.path)
+            return released_messages(self.view.home)
         except (DynadpError, OSError) as error:
             return str(error)
+
+    def _planned(self, events: Any, delta: float) -> list[dict[str, Any]]:
+        """How budgets fill: known from the plan, so found once."""
+        if "budgets" not in self._known:
+            self._known["budgets"] = self._budgets(events, delta)
+        found: list[dict[str, Any]] = self._known["budgets"]
+        return found
 
     def _budgets(self, events: Any, delta: float) -> list[dict[str, Any]]:
         """How the totals of nodes grow: for each group that loses alike its nodes and a curve."""
@@ -177,10 +187,14 @@ class History:
             return {"measures": [], "measure_note": f"Not measured: {why}."}
         plan, held = self._held
         found, note = [], ""
-        for n in sorted({max(1, round(done * i / CHECKED)) for i in range(1, CHECKED + 1)}):
+        for n in sorted({max(1, round(plan.rounds * i / CHECKED)) for i in range(1, CHECKED + 1)}):
+            if n > done:
+                break
             try:
-                model = model_of(self.view.record, plan, held, n)
-                one = public_accuracy(self.view, model)
+                if n not in self._known:
+                    model = model_of(self.view.record, plan, held, n)
+                    self._known[n] = public_accuracy(self.view, model)
+                one = self._known[n]
             except DynadpError as error:
                 note = note or f"Not measured: {error}."
                 continue
