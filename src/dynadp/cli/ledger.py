@@ -124,6 +124,10 @@ def _run_lines(result: dict[str, Any], summary: "LedgerSummary") -> Iterator[str
 
 
 def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> Iterator[str]:
+    yield (
+        f"Lost so far, by all runs: at most epsilon = {privacy.upper_bound(cap['lost'])} at delta "
+        f"= {cap['delta']:g}."
+    )
     if room.measure == "plan":
         yield (
             f"Taken whole by run {cap['taken_by']}: its plan was fixed before its first release "
@@ -131,13 +135,11 @@ def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> 
             "follow under this cap."
         )
     else:
-        yield (
-            f"Counted against it, with what open runs reserved, by {room.words}; {room.left_words}."
-        )
+        yield f"{room.left:.1%} of the cap is left, after what open runs reserved ({room.words})."
         for other in summary.rooms[1:]:
             yield (
-                f"By the other measure, {other.words}. A new run is allowed if either measure "
-                "stays under its limit."
+                f"By the other measure, {other.left:.1%} ({other.words}). A new run is allowed "
+                "if either measure stays under its limit."
             )
     for run in summary.runs.values():
         if run.kept is not None and summary.limit is not None:
@@ -146,10 +148,6 @@ def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> 
                 f"it: what it released counts, and {privacy.upper_bound(run.kept)} of the cap's "
                 "delta stays with it."
             )
-    yield (
-        f"Lost so far, by all runs: at most epsilon = {privacy.upper_bound(cap['lost'])} at delta "
-        f"= {cap['delta']:g}."
-    )
     if summary.honest:
         yield f"All of this holds{privacy.honest_words(summary.honest).removeprefix(',')}."
     if worse := privacy.collusion_words(summary.collusion):

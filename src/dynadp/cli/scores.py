@@ -206,8 +206,8 @@ def evaluate(
         found = runs.evaluate(loaded, given, at)
         accuracy = found.found["accuracy"]
         line = (
-            f"Accuracy {accuracy.value:.2%} ({accuracy.low:.2%} to {accuracy.high:.2%}) on "
-            f"{found.rows:,} public rows (commoner label: {found.majority:.2%}); in "
+            f"Accuracy {accuracy.value:.1%} ({accuracy.low:.1%} to {accuracy.high:.1%}) on "
+            f"{found.rows:,} public rows (commoner label: {found.majority:.1%}); in "
             f"brackets a {ONE}."
         )
         others = {name: one for name, one in found.found.items() if name != "accuracy"}
@@ -238,8 +238,8 @@ def evaluate(
     }
     about = "about " if loaded.columns.hides_counts else ""
     line = (
-        f"Accuracy about {released.accuracy:.2%} of {about}{released.rows:,} rows (noise: at most "
-        f"{released.margin:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
+        f"Accuracy about {released.accuracy:.1%} of {about}{released.rows:,} rows (noise: at most "
+        f"{released.margin:.1%} in 95 of 100 draws), charged alpha = {alpha:g}."
     )
     return Answer(result, [line])
 
