@@ -30,6 +30,7 @@ from dynadp.report.budgets import (
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.honesty import Honesty
 from dynadp.research import (
+    ALIKE,
     COMMONER,
     DRAWS,
     MOST,
@@ -212,9 +213,8 @@ class Advisor:
         if self.problem or not self.done:
             return {"alpha": None, "reasons": [self.problem or "The sweep is not finished."]}
         losses = [_wrong(point) for point in self.points]
-        blind = None
-        if COMMONER in self.baselines:
-            blind = 1 - self.baselines[COMMONER] / 100
+        known = [self.baselines[name] for name in (COMMONER, ALIKE) if name in self.baselines]
+        blind = 1 - known[0] / 100 if known else None
         found = recommend(losses, fit=fit_points(losses), blind=blind)
         epsilon = next(point["epsilon"] for point in self.points if point["alpha"] == found.alpha)
         return {
