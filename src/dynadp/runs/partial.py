@@ -125,8 +125,8 @@ def plan_of(record: RunRecord) -> Plan:
 def _held(folder: Path, record: RunRecord, ledgers: Sequence[str | Path]) -> Held:
     """Return the messages that are here."""
     if record.kind == "network":
-        sections = (record.file or {})["nodes"]
-        keys = {section["name"]: public_key(section["key"]) for section in sections}
+        sections = (record.file or {}).get("nodes", ())
+        keys = {one["name"]: public_key(one["key"]) for one in sections if one.get("key")}
         found: Held = {}
         for office in post_offices(folder):
             for letter in released_letters(office, keys):
