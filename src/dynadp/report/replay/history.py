@@ -199,7 +199,7 @@ class History:
                 break
             try:
                 if n not in self._known:
-                    model = model_of(self.view.record, plan, held, n)
+                    model = model_of(self.view.home, self.view.record, plan, held, n)
                     self._known[n] = public_accuracy(self.view, model)
                 one = self._known[n]
             except DynadpError as error:
