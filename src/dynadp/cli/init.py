@@ -9,6 +9,7 @@ import click
 
 from dynadp import data, runs
 from dynadp.cli.options import FOLDER, SEED, TOTAL_DELTA, Positive, option
+from dynadp.cli.output import say
 from dynadp.errors import DeclarationError, DynadpError
 
 ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the whole of it
@@ -51,20 +52,20 @@ def init(folder: str, kinds: bool, **given: Any) -> None:
     line alone is read.
     """
     if kinds:
-        click.echo(_kinds())
+        say(_kinds())
         return
     runs.require_new(folder)
     start = _completed(folder, _parsed(folder, given))
     start.write(folder)
     root = Path(folder)
     schema, run = root / "schema.toml", root / "run.toml"
-    click.echo(f"Wrote {schema} and {run}: read them, they say what is public.")
+    say(f"Wrote {schema} and {run}: read them, they say what is public.")
     if start.seed is None:
         for node, _ in start.nodes.nodes:
             command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
             budget = f"--epsilon {ROOM * start.epsilon:.3g} --delta {start.delta:g}"
-            click.echo(f"Next: {shlex.join(command)} {budget}")
-    click.echo(f"Then: dynadp check {run}, and dynadp train {run}")
+            say(f"Next: {shlex.join(command)} {budget}")
+    say(f"Then: dynadp check {run}, and dynadp train {run}")
 
 
 def _terminal() -> bool:
@@ -95,7 +96,7 @@ def _completed(folder: str, given: dict[str, Any]) -> "runs.Start":
 def _answer(question: "runs.Question") -> Any:
     """Ask until there is an answer."""
     for line in question.shown:
-        click.echo(line)
+        say(line)
     if not _terminal():
         raise DeclarationError(
             f"{question.text}: nothing was given; run dynadp init in a terminal to be asked"
@@ -129,7 +130,7 @@ def _parsed(folder: str, given: dict[str, Any]) -> dict[str, Any]:
     for column in columns:
         if isinstance(column, data.Numeric) and column.transform != "none":
             for line in runs.proposed(column):
-                click.echo(line)
+                say(line)
     answer = given["answer"]
     if answer and (given["negative"] or given["positive"]):
         raise DeclarationError("--answer is in place of --negative and --positive; leave them out")

@@ -22,7 +22,7 @@ from dynadp.cli.options import (
     option,
     user,
 )
-from dynadp.cli.output import Answer, prints_answer, round_bar
+from dynadp.cli.output import Answer, note, prints_answer, round_bar
 
 if TYPE_CHECKING:
     from dynadp.runs import LargestTotal, RunCheck
@@ -112,8 +112,8 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
             verdict = "take" if own.ledger["admitted"] else "REFUSE"
             line += f", its ledger would {verdict} it"
         yield line
-    for note in result.notes:
-        yield f"  {note}."
+    for remark in result.notes:
+        yield f"  {remark}."
     if result.plan is None:
         yield "Nothing is protected: exact vectors are sent."
         return
@@ -187,7 +187,7 @@ def train(
     )
     if job.counts:  # otherwise they are counted on the cluster
         for doubt in warnings_about(job.file.privacy.delta or 0.0, list(job.counts.values())):
-            click.echo(f"dynadp: {doubt}", err=True)
+            note(f"dynadp: {doubt}")
     folder = Path(out) if out else Path("runs") / job.file.run.name
     try:
         with round_bar(otherwise=_print_round) as show:
@@ -236,7 +236,7 @@ def _target_words(found: "Mapping[str, Any]") -> str:
 
 def _print_round(done: int, rounds: int) -> None:
     if done % 10 == 0 or done == rounds:
-        click.echo(f"round {done} of at most {rounds}", err=True)
+        note(f"round {done} of at most {rounds}")
 
 
 @click.command()

@@ -14,7 +14,7 @@ import click
 
 from dynadp.cli.codes import FAILED, INTERRUPTED
 from dynadp.cli.options import FILE, FOLDER, MEASURE, option
-from dynadp.cli.output import Answer, prints_answer
+from dynadp.cli.output import Answer, note, prints_answer, say
 
 _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
 _RUN = click.argument("run", metavar="RUN", type=click.Path())
@@ -36,7 +36,7 @@ def report(run: str, out: str | None) -> None:
     """
     from dynadp.report import write_report
 
-    click.echo(f"Report: {write_report(run, out or Path(run) / 'report.html')}")
+    say(f"Report: {write_report(run, out or Path(run) / 'report.html')}")
 
 
 @click.command()
@@ -63,9 +63,9 @@ def certify(run: str, out: str | None, identity: str | None) -> None:
     from dynadp.report import write_certificate
 
     made, page = write_certificate(run, out or Path(run) / "certificate.json", identity)
-    click.echo(f"Certificate: {made}\nPage: {page}")
+    say(f"Certificate: {made}\nPage: {page}")
     if identity is None:
-        click.echo("Nobody signed it: give --identity FOLDER, a silo's keys.", err=True)
+        note("Nobody signed it: give --identity FOLDER, a silo's keys.")
 
 
 @click.command()
@@ -126,12 +126,12 @@ def explore(
 
     def ready(address: str) -> None:
         click.echo(address)
-        click.echo("Ctrl-C ends it.", err=True)
+        note("Ctrl-C ends it.")
         if not no_browser:
             webbrowser.open(address)
 
     came = serve(explorer(target, watch, measure), token_of(token_file), port, ready)
-    click.echo("Stopped.", err=True)
+    note("Stopped.")
     if came == signal.SIGTERM:
         sys.exit(128 + came)
 
@@ -176,9 +176,7 @@ def track(run: str, uri: str | None, experiment: str, following: bool) -> Answer
     try:
         if following:
             with interruptible() as pause:
-                result = tracking.follow(
-                    run, uri, experiment, say=lambda words: click.echo(words, err=True), pause=pause
-                )
+                result = tracking.follow(run, uri, experiment, say=note, pause=pause)
         else:
             result = tracking.track(run, uri, experiment)
     except KeyboardInterrupt:

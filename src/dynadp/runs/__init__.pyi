@@ -1,7 +1,6 @@
 from . import authorities as authorities
 from . import identities as identities
 from .backups import backup_ledger as backup_ledger
-from .backups import put_copy as put_copy
 from .backups import restore_ledger as restore_ledger
 from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
@@ -21,6 +20,7 @@ from .evaluation import measure_privately as measure_privately
 from .exports import LedgerExport as LedgerExport
 from .exports import export_ledger as export_ledger
 from .exports import verify_export as verify_export
+from .fields import loopback as loopback
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
@@ -28,6 +28,8 @@ from .headroom import Headroom as Headroom
 from .headroom import LargestTotal as LargestTotal
 from .headroom import NextRun as NextRun
 from .headroom import find_headroom as find_headroom
+from .health import RelayHealth as RelayHealth
+from .health import serving_health as serving_health
 from .identities import Identity as Identity
 from .ledgers import close_run as close_run
 from .ledgers import close_runs as close_runs
@@ -61,7 +63,7 @@ from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
 from .record import RunRecord as RunRecord
 from .record import counted as counted
-from .recovery import begin_again as begin_again
+from .recovery import Anew as Anew
 from .recovery import recover_ledger as recover_ledger
 from .results import NodeCheck as NodeCheck
 from .results import NodeEnd as NodeEnd

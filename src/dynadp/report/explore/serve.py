@@ -43,7 +43,7 @@ def explorer(target: str | None, watch: str | None = None, measure: str | None =
             f"{path} is neither a run folder nor a run file; {MADE_BY}, or a run.toml"
         )
     setting = PublicSetting.of_file(path).measured_by(measure)
-    return Explorer(Advisor(setting), Watch(folder or Path("runs") / setting.name))
+    return Explorer(Advisor(setting), Watch(folder or Path("runs") / setting.name), path)
 
 
 def token_of(file: str | None) -> str:
