@@ -85,7 +85,6 @@ def tokens(text):
         MdParserConfig(
             enable_extensions=set(conf.myst_enable_extensions),
             dmath_allow_space=conf.myst_dmath_allow_space,
-            dmath_allow_digits=conf.myst_dmath_allow_digits,
         ),
         RendererHTML,
     )
