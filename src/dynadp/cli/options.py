@@ -90,6 +90,9 @@ def option(*names: str, **more: Any) -> Callable[[Declared], Declared]:
     return click.option(*names, show_default="default" in more, **more)
 
 
+ANCHOR = option(
+    "--anchor", type=FILE, help="The ledger's anchor, where NODE.toml names another than usual."
+)
 DELTA_HELP = "Probability that more than epsilon leaks; keep it well below 1/rows."
 DELTA = option("--delta", type=BELOW_1, required=True, help=DELTA_HELP)
 TOTAL_DELTA = option("--delta", type=CHANCE, default=1e-5, help=DELTA_HELP)

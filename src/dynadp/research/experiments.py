@@ -9,10 +9,10 @@ from math import exp, log
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band
+from dynadp._roots import root
 from dynadp.consensus import Output, RoundProgress, Topology, decoded
 from dynadp.data import Dataset, FeatureSums, NodeRows, RawTable, Schema, Shard, load_shard
 from dynadp.engines import Run, simulate
@@ -241,7 +241,7 @@ def _total(planned: Callable[[float], Plan], alpha: float) -> float:
             f"no total plans alpha, or mu, = {alpha:g}; give a range that totals up to "
             f"{exp(6):.0f} reach"
         )
-    return exp(float(brentq(above, low, high, xtol=1e-3)))
+    return exp(root(above, low, high, xtol=1e-3))
 
 
 def schedule_shapes(rounds: int) -> dict[str, Array]:

@@ -1,7 +1,6 @@
 from . import authorities as authorities
 from . import identities as identities
 from .backups import backup_ledger as backup_ledger
-from .backups import put_copy as put_copy
 from .backups import restore_ledger as restore_ledger
 from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
@@ -64,7 +63,7 @@ from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
 from .record import RunRecord as RunRecord
 from .record import counted as counted
-from .recovery import begin_again as begin_again
+from .recovery import Anew as Anew
 from .recovery import recover_ledger as recover_ledger
 from .results import NodeCheck as NodeCheck
 from .results import NodeEnd as NodeEnd
