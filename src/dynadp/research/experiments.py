@@ -206,7 +206,8 @@ def plan_for_total(
 def totals_to_try(
     planned: Callable[[float], Plan], limits: tuple[float, float] | None = None
 ) -> list[float]:
-    """The totals to try: from LEAST to MOST, or from what one alpha costs to what another does.
+    """The totals to try, of four digits: from LEAST to MOST, or from what one alpha costs to what
+    another does.
 
     Parameters
     ----------
@@ -222,7 +223,7 @@ def totals_to_try(
         raise DeclarationError(
             f"the range of alpha, or mu, is {limits}; expected a smaller one first, then a larger"
         )
-    return list(map(float, np.geomspace(low, high, POINTS)))
+    return [float(f"{total:.4g}") for total in np.geomspace(low, high, POINTS)]
 
 
 def _total(planned: Callable[[float], Plan], alpha: float) -> float:

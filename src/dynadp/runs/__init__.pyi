@@ -1,5 +1,7 @@
 from . import authorities as authorities
 from . import identities as identities
+from .asking import Question as Question
+from .asking import parts as parts
 from .backups import backup_ledger as backup_ledger
 from .backups import restore_ledger as restore_ledger
 from .binned import histogram_measures as histogram_measures
@@ -47,13 +49,14 @@ from .measures import measure_of as measure_of
 from .model import Model as Model
 from .model import load_model as load_model
 from .node_file import is_node_file as is_node_file
+from .partial import model_of as model_of
 from .partial import partial_model as partial_model
+from .partial import released_messages as released_messages
 from .preparation import open_ledgers as open_ledgers
 from .preparation import plan_from_file as plan_from_file
 from .prospect import LedgerProspect as LedgerProspect
 from .prospect import Prospect as Prospect
 from .prospect import prospect_of as prospect_of
-from .questions import Question as Question
 from .questions import declared_answer as declared_answer
 from .questions import declared_column as declared_column
 from .questions import interview as interview
