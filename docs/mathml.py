@@ -5,7 +5,7 @@ A formula that latex2mathml cannot read is a warning, so that ``make docs`` fail
 
 import re
 import unicodedata
-from html import unescape
+from html import escape, unescape
 from xml.etree import ElementTree
 
 from docutils import nodes
@@ -161,20 +161,29 @@ def pieces(math):
     return made
 
 
-def markup(latex, display, place=None):
-    """A formula in HTML; a warning, and the formula's source, where it cannot be read."""
+def markup(latex, display, place=None, named=False):
+    """A formula in HTML; a warning, and the formula's source, where it cannot be read.
+
+    ``named`` gives its characters as a name too.
+    """
     try:
         math = tree(latex, display)
     except ValueError as error:
         log.warning("formula %r: %s", latex, error, location=place, type="mathml")
-        return f"<code>{latex}</code>".replace("&", "&amp;")
+        return f"<code>{escape(latex)}</code>"
     parts = pieces(math) if display == "inline" else [math]
+    for part in parts if named else ():
+        part.set("aria-label", "".join(part.itertext()))
     return "<wbr>".join(ElementTree.tostring(part, encoding="unicode") for part in parts)
 
 
 def visit_inline(self, node):
-    """A formula in a line."""
-    self.body.append(f'<span class="math">{markup(node.astext(), "inline", node)}</span>')
+    """A formula in a line. A table's head may have nothing else to be called by."""
+    above = node.parent
+    while above is not None and not isinstance(above, nodes.thead):
+        above = above.parent
+    html = markup(node.astext(), "inline", node, named=above is not None)
+    self.body.append(f'<span class="math">{html}</span>')
     raise nodes.SkipNode
 
 
