@@ -21,7 +21,6 @@ SCRIPTS = ("msub", "msup", "msubsup", "munder", "mover", "munderover")
 THIN = "0.17em"
 RELATIONS = "=<>≤≥≪≫≈≠≡∈∉∋⊆⊇∝∼←→↦⇒⪰⪯"
 SUMS = "+−±∓"
-BREAK = "<wbr>"
 LONG = 25  # elements of a part of an inline formula
 
 
@@ -34,22 +33,17 @@ def tree(latex, display):
     if bare.count("{") != bare.count("}"):
         raise ValueError("its braces do not match")
     try:
-        text = latex.replace(
-            "{aligned}", "{split}"
-        )  # the library has the one, code hosts the other
+        text = latex.replace("{aligned}", "{split}")  # which the library has
         math = Converter(display=display).convert_to_element(text)
     except Exception as error:
         raise ValueError(f"{type(error).__name__} {error}".strip()) from error
     del math.attrib["xmlns"]
     for element in math.iter():
         element.text = unescape(element.text or "").translate({ord("⧵"): "∖", ord("~"): "∼"})
+        unknown = re.search(r"\\|[&#$^_]", element.text)
         if (
-            element.tag != "mtext"
-            and re.search(r"\\|[&#$^_]", element.text)
-            and not (
-                element.text == "^" and element.tag == "mo"  # a hat
-            )
-        ):
+            unknown and element.tag != "mtext" and (element.tag, element.text) != ("mo", "^")
+        ):  # a hat
             raise ValueError(f"{element.text} is not known")
     space_operators(math)
     space_bars(math, re.findall(BARS, latex))
@@ -169,7 +163,7 @@ def pieces(math):
 
 
 def markup(latex, display, place=None, named=False):
-    """A formula in HTML; a warning, and the formula's source, where it cannot be read.
+    """The parts of a formula in HTML; a warning, and its source, where it cannot be read.
 
     ``named`` gives its characters as a name too.
     """
@@ -177,11 +171,11 @@ def markup(latex, display, place=None, named=False):
         math = tree(latex, display)
     except ValueError as error:
         log.warning("formula %r: %s", latex, error, location=place, type="mathml")
-        return f"<code>{escape(latex)}</code>"
+        return [f"<code>{escape(latex)}</code>"]
     parts = pieces(math) if display == "inline" else [math]
     for part in parts if named else ():
         part.set("aria-label", "".join(part.itertext()))
-    return BREAK.join(ElementTree.tostring(part, encoding="unicode") for part in parts)
+    return [ElementTree.tostring(part, encoding="unicode") for part in parts]
 
 
 def keep_punctuation(app, doctree, name):
@@ -206,19 +200,19 @@ def visit_inline(self, node):
     above = node.parent
     while above is not None and not isinstance(above, nodes.thead):
         above = above.parent
-    html = markup(node.astext(), "inline", node, named=above is not None)
-    parts = html.split(BREAK)
+    parts = markup(node.astext(), "inline", node, named=above is not None)
     parts[0] = node.get("before", "") + parts[0]
     parts[-1] += escape(node.get("after", ""))
     kept = [f'<span class="together">{part}</span>' for part in parts]
-    self.body.append(f'<span class="math">{BREAK.join(kept)}</span>')
+    self.body.append(f'<span class="math">{"<wbr>".join(kept)}</span>')
     raise nodes.SkipNode
 
 
 def visit_block(self, node):
     """A formula of its own, with its number if it has a label."""
     self.body.append(self.starttag(node, "div", CLASS="math"))
-    self.body.append(f'<div class="formula">{markup(node.astext(), "block", node)}</div>')
+    (formula,) = markup(node.astext(), "block", node)
+    self.body.append(f'<div class="formula">{formula}</div>')
     if node["number"]:
         self.body.append(f'<span class="eqno">({get_node_equation_number(self, node)})')
         self.add_permalink_ref(node, "Link to this equation")
