@@ -1,6 +1,7 @@
 """The command line, run as people run it."""
 
 import json
+import logging
 import os
 import re
 import sqlite3
@@ -259,11 +260,11 @@ def test_help_imports_neither_other_commands_nor_libraries(tmp_path):
         "print(*sorted(n for n in sys.modules if n in names or n.startswith('dynadp.cli.')),\n"
         "      file=sys.stderr)\n"
     )
-    shared = {"dynadp.cli.codes"}
+    shared = {"dynadp.cli.codes", "dynadp.cli.verbosity"}
     for arguments, own in (
         ((), set()),
         (("audit",), {"dynadp.cli.audit", "dynadp.cli.options", "dynadp.cli.output"}),
-        (("pki", "renew"), {"dynadp.cli.pki", "dynadp.cli.options"}),
+        (("pki", "renew"), {"dynadp.cli.pki", "dynadp.cli.options", "dynadp.cli.output"}),
     ):
         process = subprocess.run(
             [sys.executable, "-c", code, *arguments, "--help"],
@@ -525,3 +526,75 @@ def test_second_demo_of_a_second_has_its_own_folder(tmp_path):
         names.append(_fresh(tmp_path, "demo-1").name)
         (tmp_path / names[-1]).mkdir()
     assert names == ["demo-1", "demo-1-2", "demo-1-3"]
+
+
+# --------------------------------------------------------------------------------------------------
+# -q and -v
+
+ACCOUNT = "account --mechanism primal --dimension 5 --alpha 0.5 --rounds 3 --delta 1e-5"
+
+
+@pytest.mark.parametrize("line", [f"-q {ACCOUNT}", f"{ACCOUNT} --quiet"])
+def test_quiet_prints_nothing_of_a_result(line):
+    done = CliRunner().invoke(main, line.split())
+    assert (done.exit_code, done.output) == (0, "")
+
+
+def test_quiet_prints_errors_and_what_json_asks_for():
+    done = CliRunner().invoke(main, f"{ACCOUNT} -q --json".split())
+    assert json.loads(done.output)["releases"] == 3
+    done = CliRunner().invoke(main, ["-q", "check", "nowhere.toml"])
+    assert done.exit_code == 2
+    assert done.output == "dynadp: cannot read nowhere.toml: No such file or directory\n"
+
+
+def test_quiet_is_for_commands_of_commands_too(tmp_path):
+    words = ["ledger", "cap", str(tmp_path / "l"), "--node", "a", "--epsilon", "1", "--delta", "0"]
+    done = CliRunner().invoke(main, [*words, "-q"])
+    assert (done.exit_code, done.output) == (0, "")
+    shown = CliRunner().invoke(main, ["ledger", "show", str(tmp_path / "l")])
+    assert "epsilon" in shown.output
+
+
+def test_quiet_and_verbose_are_one_or_the_other():
+    done = CliRunner().invoke(main, ["-q", *ACCOUNT.split(), "-v"])
+    assert done.exit_code == 2
+    assert "-q and -v cannot both be given" in done.output
+
+
+def test_verbose_logs_and_shows_where_an_error_came_from_but_no_cell(tmp_path):
+    (tmp_path / "run.toml").write_text('[run]\nname = "a"\n[data]\nschema = "s.json"\n')
+    (tmp_path / "s.json").write_text('{"columns": {"age": {"low": 0, "high": "ninety"}}}')
+    usual = CliRunner().invoke(main, ["check", str(tmp_path / "run.toml")])
+    more = CliRunner().invoke(main, ["check", str(tmp_path / "run.toml"), "-v"])
+    assert "Traceback" not in more.output
+    assert more.output.endswith(usual.output)
+    assert "in load_run_file" in more.output
+    assert "During handling" not in more.output
+    assert "direct cause" not in more.output
+
+
+def test_verbose_logs_a_run_and_ends_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = census(rows=600, nodes=2, seed=1)
+    (tmp_path / "s.json").write_text(data.schema.model_dump_json())
+    text = '[run]\nname = "a"\nseed = 1\n[data]\nschema = "s.json"\n'
+    for node, table in data.tables(["n", "s"]).items():
+        lines = [
+            ",".join(table),
+            *(",".join(map(str, row)) for row in zip(*table.values(), strict=True)),
+        ]
+        (tmp_path / f"{node}.csv").write_text("\n".join(lines))
+        text += f'[[nodes]]\nname = "{node}"\nfile = "{node}.csv"\n'
+    (tmp_path / "run.toml").write_text(text + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")
+    logger = logging.getLogger("dynadp")
+    before = list(logger.handlers), logger.level
+    done = CliRunner().invoke(main, ["train", "run.toml", "-v"])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"\d INFO plan: ", done.stderr)
+    assert "INFO" not in done.stdout
+    assert (list(logger.handlers), logger.level) == before
+    quiet = CliRunner().invoke(main, ["-q", "train", "run.toml", "--out", "again"])
+    assert quiet.exit_code == 0
+    assert quiet.stdout == ""
+    assert quiet.stderr.splitlines() == []

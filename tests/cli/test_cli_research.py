@@ -33,18 +33,18 @@ def test_design_solves_the_papers_examples(fit, alpha):
 @pytest.mark.parametrize(("mechanism", "unit"), [("primal", "alpha"), (None, "mu")])
 def test_tradeoff_recommends_one_and_tells_its_total(tmp_path, monkeypatch, mechanism, unit):
     monkeypatch.chdir(tmp_path)
-    data = census(600, seed=1, nodes=2)
+    data = census(6000, seed=1, nodes=2)
     for i, node in enumerate(("a", "b")):
         rows = [",".join(data.train)]
         rows += [
             ",".join(str(data.train[c][j]) for c in data.train)
-            for j in range(600)
+            for j in range(6000)
             if data.node[j] == i
         ]
         Path(f"{node}.csv").write_text("\n".join(rows) + "\n")
     line = (
         "init . --node a=a.csv --node b=b.csv --label income --negative low --positive high "
-        "--numeric age:17:90"
+        "--numeric age:17:90 --numeric schooling:0:20 --numeric hours:0:99"
     )
     assert dynadp(line).exit_code == 0  # without ledgers: nothing is spent
     if mechanism:

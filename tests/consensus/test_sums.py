@@ -6,10 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dynadp.consensus.progress import RoundLine
 from dynadp.consensus.sums import Steps, WeighedSum
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.loading import load_shard
+from dynadp.data.shard import Shard
 from dynadp.data.survey import feature_sums
 from dynadp.engines.simulation import simulate
 from dynadp.errors import DeclarationError
@@ -354,3 +356,35 @@ def test_a_recorded_plan_is_the_plan(ring):
     assert written["steps"]["node_weights"] == [1.0, 1.0, 1.0, 1.0, 0.0]
     assert json.loads(json.dumps(written, allow_nan=False)) == written
     assert replace(made, reasons=()).total == made.total
+
+
+@pytest.mark.parametrize("second_moment", [False, True])
+def test_steps_are_compared_with_those_of_noise_alone(second_moment):
+    """Rows of zeros have no gradient: every step is noise, and as long as the lines say."""
+    alone = Topology.family("ring", 2)
+    empty = [Shard(np.zeros((300, 5)), np.ones(300)) for _ in range(2)]
+    mechanism = Sum(second_moment=second_moment)
+    planned = plan(
+        [300, 300], alone, 5, epsilon=1.0, delta=1e-5, mechanism=mechanism, centring=False
+    )
+    seen = []
+    simulate(empty, alone, planned, draws=SeededEntropy(3), replicas=400, on_round=seen.append)
+    moved = [entry for entry in seen if entry.noise is not None]
+    assert len(moved) == planned.rounds - second_moment
+    assert len(seen) == planned.rounds
+    if second_moment:  # each replica has a noisy moment of its own; that of the first is taken
+        moved = [replace(entry, change=entry.change[:, :1]) for entry in moved]
+        squares = np.mean([entry.change[0, 0] ** 2 / entry.noise**2 for entry in moved])
+        assert 0.6 < squares < 1.6
+        return
+    for entry in moved:
+        assert np.mean(entry.change[0] ** 2) == pytest.approx(entry.noise**2, rel=0.12)
+    points = np.array([entry.points[0, 0] for entry in moved])
+    for made, entry in enumerate(moved, 1):
+        recent = points[made // 2 : made].mean(axis=0)
+        assert entry.apart[0] == pytest.approx(np.linalg.norm(points[made - 1] - recent), abs=1e-9)
+    line = moved[-1].lines(["a", "b"], [0.1, 0.1], "gaussian")[0]
+    assert (line.apart, line.noise) == (moved[-1].apart[0], moved[-1].noise)
+    assert RoundLine.from_json(line.to_json()) == line
+    before = {k: v for k, v in line.to_json().items() if k not in ("apart", "noise")}
+    assert RoundLine.from_json(before).noise is None  # files of earlier versions

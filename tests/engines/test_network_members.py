@@ -2,15 +2,18 @@
 one that is out, one that was upgraded.
 """
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+import urllib.request
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from dynadp.errors import ConfigError
 from dynadp.privacy.ledger.anchor import anchor_file
@@ -18,6 +21,7 @@ from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.model import load_model
 from dynadp.runs.silo import SiloRun
 from support.networks import DYNADP, LONG, ONE_THREAD, Network, ports, until
+from support.typed import dynadp
 
 pytestmark = pytest.mark.slow
 ROUNDS, SLOW = 24, ("--delay", "noted:0.4")
@@ -223,10 +227,10 @@ def test_sums_go_on_when_a_member_is_revoked(tmp_path, one_nursery):
 
 
 @contextmanager
-def relay(network, address):
+def relay(network, address, *more):
     """A relay's process."""
     with (network.out / "relay.out").open("a") as file:
-        command = [DYNADP, "relay", str(network.out / "relay"), "--listen", address]
+        command = [DYNADP, "relay", str(network.out / "relay"), "--listen", address, *more]
         process = subprocess.Popen(command, stdout=file, stderr=file)
     try:
         yield process
@@ -258,6 +262,41 @@ def test_behind_a_relay_a_member_is_revoked(tmp_path, one_nursery):
         assert len({network.vector(name).tobytes() for name in rest}) == 1
         children[gone].kill(signal.SIGTERM)
         children[gone].wait()
+
+
+def test_a_relay_shows_how_it_is(tmp_path, one_nursery):
+    network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=2, rounds=30, cap=1000)
+    where = f"127.0.0.1:{ports(1)[0]}"
+
+    def ask(path):
+        with urllib.request.urlopen(f"http://{where}/{path}", timeout=20) as reply:
+            return reply.read().decode()
+
+    def answers():
+        with suppress(OSError):
+            return json.loads(ask("healthz"))
+        return {"healthy": False}
+
+    with relay(network, address, "--health", where) as process:
+        until(lambda: answers()["healthy"], "the relay to listen")
+        assert answers()["links"] == {}
+        children = network.start_all("--delay", "noted:0.1")
+        until(lambda: sum(answers()["links"].values()) == 2, "both nodes' links")
+        assert set(answers()["links"]) == set(network.names)
+        families = {f.name: f for f in text_string_to_metric_families(ask("metrics"))}
+        links = {s.labels["member"]: s.value for s in families["dynadp_relay_links"].samples}
+        assert links == dict.fromkeys(network.names, 1.0)
+        assert families["dynadp_relay_listening"].samples[0].value == 1.0
+        assert "dynadp_certificate_end_timestamp_seconds" in families
+        network.finish(children)
+        until(lambda: not any(answers()["links"].values()), "the links' end")
+        assert process.poll() is None
+
+
+def test_a_relays_health_is_for_this_machine_alone(network):
+    done = dynadp(f"relay {network.out} --listen 127.0.0.1:1 --health 0.0.0.0:9465")
+    assert done.exit_code == 2
+    assert "'0.0.0.0:9465' must be a loopback address" in done.output
 
 
 @pytest.mark.parametrize("listed", [False, True])

@@ -151,6 +151,8 @@ def test_a_clone_is_refused_before_anything_was_drawn(tmp_path, nursery, nodes):
     assert twin.start(name, "--trail", trail).wait() == 6, twin.said(name)
     assert "another machine runs under the name" in twin.said(name)
     assert not trail.read_text()
+    words = f"did not grant the name {name} to a second life of it"
+    assert any(words in network.log(one) for one in others)  # of the first that it asked
     first.kill()
     network.finish({**others, name: twin.start(name)})  # the other one is gone for good
     assert sorted(twin.spends(name)) == list(range(1, 7))

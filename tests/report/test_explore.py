@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from importlib.metadata import version
 from threading import Thread
-from urllib.parse import urlencode
 
 import anyio
 import numpy as np
@@ -24,12 +23,11 @@ from dynadp.planning.designs import PrivacyUtility
 from dynadp.planning.planner import plan
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.statements import guess_words, upper_bound
-from dynadp.report import figures
 from dynadp.report.budgets import read_budget
 from dynadp.report.explore import advice as advice_module
 from dynadp.report.explore import app as server_module
 from dynadp.report.explore.advice import Advisor
-from dynadp.report.explore.app import HEADERS, Explorer, application
+from dynadp.report.explore.app import HEADERS, Explorer
 from dynadp.report.explore.serve import explorer, serve, token_of
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.watch import Watch
@@ -38,10 +36,10 @@ from dynadp.research import experiments as experiments_module
 from dynadp.research import public_rows as rows_module
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.run_file import load_run_file
+from support.page_client import HOST, TOKEN, Client
 from support.run_folders import NODES, make_job, make_network, make_run
 from support.typed import dynadp
 
-TOKEN, HOST = "a-token-of-enough-letters", "127.0.0.1:8317"
 CURVE = [
     {"epsilon": e, "alpha": e / 2.5, "median": m, "low": m - 1, "high": m + 1, "error": 0.0}
     for e, m in zip((0.05, 0.2, 1.0, 3.0, 10.0), (70.0, 76.0, 82.0, 83.5, 84.0), strict=True)
@@ -76,55 +74,6 @@ def swept():
     )
     found.source, found.rows = "census rows made here (synthetic)", 250
     return found
-
-
-class Reply:
-    """What the application answered."""
-
-    def __init__(self, messages):
-        start = next(message for message in messages if message["type"] == "http.response.start")
-        self.status_code = start["status"]
-        self.headers = {name.decode(): value.decode() for name, value in start["headers"]}
-        self.text = b"".join(message.get("body", b"") for message in messages).decode()
-
-    def json(self):
-        return json.loads(self.text)
-
-
-class Client:
-    """Asks an application as a browser would, without a network."""
-
-    def __init__(self, shown):
-        self.app = application(shown, TOKEN, 8317)
-
-    def get(self, path, method="GET", headers=None, params=None):
-        path, _, query = path.partition("?")
-        given = {"Host": HOST, **(headers or {})}
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "root_path": "",
-            "query_string": (query or urlencode(params or {})).encode(),
-            "scheme": "http",
-            "server": ("127.0.0.1", 8317),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-        }
-        messages, asked = [], []
-
-        async def receive():
-            if asked:
-                await anyio.sleep_forever()
-            asked.append(True)
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message):
-            messages.append(message)
-
-        anyio.run(self.app, scope, receive, send)
-        return Reply(messages)
 
 
 @pytest.fixture
@@ -319,44 +268,62 @@ def test_before_the_sweep_there_is_no_accuracy():
     assert found.recommended() == {"alpha": None, "reasons": ["The sweep is not finished."]}
 
 
-def test_the_recommendation_is_the_best_measured_point(swept):
+def test_the_recommendation_is_the_best_measured_point_of_use(swept):
+    swept.points = [{**CURVE[0], "median": 75.98}, *CURVE[1:]]  # very private, and useless
     got, w = swept.recommended(), PrivacyUtility()
-    best = max(CURVE, key=lambda p: float(w(p["alpha"])) - (1 - p["median"] / 100))
-    assert 0 < CURVE.index(best) < len(CURVE) - 1
+    useful = [p for p in CURVE if p["low"] > swept.baselines["always the commoner answer"]]
+    assert useful == CURVE[2:]
+    best = max(useful, key=lambda p: float(w(p["alpha"])) - (1 - p["median"] / 100))
+    assert (
+        max(swept.points, key=lambda p: float(w(p["alpha"])) + p["median"] / 100)["alpha"] == 0.02
+    )
     assert (got["alpha"], got["epsilon"]) == (best["alpha"], best["epsilon"])
-    assert "5 alphas from 0.02 to 4 were measured" in got["reasons"][0]
+    assert "5 values of mu from 0.02 to 4 were measured" in got["reasons"][0]
+    assert "2 of them are left out: within the interval" in got["reasons"][1]
     assert "the fit is drawn, not recommended" in got["reasons"][-1].lower()
     assert Explorer(swept, Watch(None))._swept()["recommended"] == got
 
 
-def test_the_accuracy_chart_has_bands_baselines_and_their_names(swept):
-    told = Explorer(swept, Watch(None))._swept()
-    chart = json.dumps(told["chart"])
-    for word in (
-        "without privacy",
-        "always the commoner answer",
-        "right answers in 100",
-        "mu, the loss of one round",
-    ):
-        assert word in chart
-    assert told["chart"]["datasets"]["points"] == CURVE
-    assert told["chart"]["width"] == "container"
-    assert told["recommended"]["alpha"]
-    swept.points = CURVE[:1]
-    assert Explorer(swept, Watch(None))._swept()["chart"] is None
-    drawn = figures.svg(figures.accuracy(CURVE, swept.baselines))
-    assert "var(--blue)" in drawn
-    assert "#0072b2" not in drawn.lower()
+def test_nothing_is_recommended_within_its_own_noise(swept, page):
+    swept.baselines["always the commoner answer"] = 83.0  # the best is 84, from 83 to 85
+    got = swept.recommended()
+    assert got["alpha"] is None
+    assert got["reasons"][0].startswith("Nothing is recommended: always giving the commoner answer")
+    assert swept.zones().useful is None
+    text = html.unescape(page.get(f"/{TOKEN}/").text)
+    assert "Nothing is recommended." in text
+    assert got["reasons"][0] in text
+    assert "no better than the commoner answer: epsilon 0.05 to 10" in text
+    assert "good value: epsilon" not in text
+    assert "cannot be told from always giving the commoner answer" in swept.for_total(10)["words"]
+
+
+def test_what_rose_by_chance_is_evened_and_says_so(swept):
+    swept.points = [dict(p, error=0.5) for p in CURVE]
+    swept.points[3]["median"] = 81.0  # less than the 82 of a smaller total
+    assert [p["median"] for p in swept.curve] == pytest.approx([70, 76, 81.5, 81.5, 84])
+    there = swept.for_total(3.0)
+    assert there["accuracy"]["median"] == pytest.approx(81.5)
+    assert there["accuracy"]["measured"] == 81.0
+    assert "measured, and evened with the totals beside it (81.0 alone)" in there["words"]
+    for target in np.arange(70.0, 84.0, 0.1):  # slider and answer never apart
+        got = swept.for_accuracy(float(target))
+        assert got["accuracy"]["median"] >= target - 1e-6
+        again = swept.for_total(got["epsilon"])
+        assert again["accuracy"] == got["accuracy"]
+        if target > 70.1 and not 81.4 < target < 81.6:
+            assert got["accuracy"]["median"] == pytest.approx(target, abs=0.02)
 
 
 def test_what_is_said_of_a_recommendation_or_of_none(swept):
+    swept.baselines = {"without privacy": 84.5}  # nothing is known of the commoner answer
     swept.points = [{**p, "median": 80.0 - i} for i, p in enumerate(CURVE)]
     got = swept.recommended()
     assert got["alpha"] == CURVE[0]["alpha"]
     assert "no curve" in got["reasons"][-1].lower()
     swept.points = [{**p, "median": 80.0 + 0.001 * i} for i, p in enumerate(CURVE)]
     assert any(
-        "smallest alpha that was measured" in reason for reason in swept.recommended()["reasons"]
+        "smallest mu that was measured" in reason for reason in swept.recommended()["reasons"]
     )
     swept.problem = "no rows"
     assert swept.recommended()["reasons"] == ["no rows"]
@@ -400,7 +367,7 @@ def test_the_page_of_sealed_sums_and_of_open_ones(sealed, page):
     assert "All three are valid" not in text
     assert text.count("✓ planned") == 1
     charts = shown.get(f"/{TOKEN}/api/start").json()["charts"]
-    assert {*charts} == {"disagreement", "change", "totals", "collusion"}
+    assert {*charts} == {"disagreement", "change", "apart", "totals", "collusion"}
     drawn = json.dumps(charts["totals"])
     rows = shown.get(f"/{TOKEN}/api/totals?epsilon=1").json()
     assert {row["accounting"] for row in rows} == {*sealed.accountings}
@@ -470,7 +437,7 @@ def test_a_sweep_on_made_rows(monkeypatch):
     assert found.done
     assert found.problem == ""
     assert found.source == "census rows made here (synthetic)"
-    assert [p["epsilon"] for p in found.points] == pytest.approx([0.05, np.sqrt(0.5), 10.0])
+    assert [p["epsilon"] for p in found.points] == [0.05, 0.7071, 10.0]
     for point in found.points:
         assert point["low"] <= point["median"] <= point["high"]
         assert point["alpha"] == found.planned(point["epsilon"]).alpha
@@ -778,9 +745,10 @@ def test_budgets_follow_the_ledgers(tmp_path):
     assert watch.latest.state["budgets"].count('role="img"') == 3
     before = watch.latest.state["budgets"]
     room = read_budget(tmp_path / "north.sqlite", "").room
-    assert f"<td>{room.words}</td><td>{room.left_words}</td></tr>" in before.replace(
-        "\n", ""
-    )  # one unit a row
+    for share in (1 - room.left, room.left):  # one unit: of the cap, in the bar and beside it
+        assert f'<td class="number">{share:.1%}</td>' in before
+    assert f"{1 - room.left:.1%} spent or reserved" in before
+    assert "Rényi" not in before
     result = dynadp(
         "evaluate",
         run,

@@ -200,8 +200,10 @@ def test_caps_and_what_is_left_come_from_the_ledgers(private):
             cap.budget,
         )
         assert head in words
-        assert f"{upper_bound(room.counted)} of {room.limit:.4g} {room.left:.1%} left" in words
-        assert f"{room.left:.1%} left at most" not in words  # epsilon is another unit
+        # one unit: of the cap, in the bar and beside it
+        assert f"{node} {1 - room.left:.1%} {room.left:.1%}" in words
+        assert f"{1 - room.left:.1%} spent or reserved" in page_of(private)
+        assert "Rényi loss of order" not in words
 
 
 def test_a_plan_that_took_the_whole_cap_leaves_nothing(tmp_path):

@@ -88,13 +88,50 @@ def test_constraints_hold_for_measured_losses():
         recommend([])
 
 
-def test_a_model_that_is_of_no_use_is_called_so():
+def test_only_what_is_clear_of_the_commoner_answer_is_recommended():
     points = [
         {"alpha": 0.01, "median": 0.24, "error": 0.003},
         {"alpha": 0.5, "median": 0.2, "error": 0.003},
+        {"alpha": 0.9, "median": 0.199, "error": 0.003},
     ]
-    assert any("commoner answer" in reason for reason in recommend(points, blind=0.2401).reasons)
-    assert not any("commoner answer" in reason for reason in recommend(points, blind=0.3).reasons)
+    assert recommend(points).alpha == 0.01  # where nothing is known of the commoner answer
+    found = recommend(points, blind=0.2401)
+    assert found.alpha == 0.5
+    assert not found.end
+    assert (
+        "1 of them is left out: within 2 standard errors, the loss there is that of always "
+        in (found.reasons[1])
+    )
+    for point in points:
+        point |= {"low": point["median"] - 0.03, "high": point["median"] + 0.03}
+    assert recommend(points, blind=0.2301).alpha == 0.5
+    none = recommend(points, blind=0.229)  # the best is within its own interval of it
+    assert (none.alpha, none.loss, none.value, none.near) == (None, None, None, ())
+    assert none.reasons[0].startswith("nothing is recommended: always giving the commoner answer")
+    assert "a median loss of 0.199, which may be as large as 0.229" in none.reasons[0]
+    assert none.to_json()["alpha"] is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_that_no_column_predicts_get_no_recommendation(place, seed):
+    """A public file of 100 rows whose labels are drawn with a coin: 50 are measured on."""
+    rng = np.random.default_rng(seed)
+    head, *rows = Path("public.csv").read_text().splitlines()[:101]
+    at = head.split(",").index("income")
+    lines = [row.split(",") for row in rows]
+    for line in lines:
+        line[at] = ("low", "high")[rng.integers(2)]
+    Path("public.csv").write_text("\n".join([head, *map(",".join, lines)]) + "\n")
+    Path("run.toml").write_text(Path("run.toml").read_text() + PUBLIC)
+    typed = dynadp(f"tradeoff run.toml --out sweep --json --draws 6 --seed {seed}")
+    assert typed.exit_code == 0, typed.output
+    told = json.loads(typed.stdout)
+    assert told["test_rows"] == 50
+    assert told["mu"] is told["epsilon"] is None
+    assert told["recommended"]["reasons"][0].startswith("nothing is recommended")
+    again = json.loads(dynadp("design --points sweep/tradeoff.json --json").stdout)
+    assert again["mu"] is None
+    assert "No total can be recommended" in dynadp("design --points sweep/tradeoff.json").output
 
 
 def test_points_that_do_not_fall_have_no_curve():
@@ -143,8 +180,11 @@ def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     np.testing.assert_allclose(
         [1 - p["median"] / 100 for p in page.points], [p["median"] for p in told["points"]]
     )
-    assert max(told["points"], key=objective)[unit] == told[unit]
-    assert shown["total"] == told["epsilon"]
+    useful = [p for p in told["points"] if p["high"] < told["blind"]]
+    assert len(useful) < len(told["points"])  # the best of all is not, here
+    assert bool(useful) == (kind != "given alpha")  # four rounds learn nothing here
+    assert (max(useful, key=objective)[unit] if useful else None) == told[unit]
+    assert shown.get("total") == told["epsilon"]
     again = json.loads(dynadp("design --points sweep/tradeoff.json --json").stdout)
     assert again[unit] == told[unit]
     assert again["measured"]

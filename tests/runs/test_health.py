@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dynadp.cli.logs import BoundedLog, JsonLines
 from dynadp.errors import ConfigError
 from dynadp.runs import node_states, processes, status, status_writer
-from dynadp.runs.health import serving_health
+from dynadp.runs.health import NodeHealth, serving_health
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.status_writer import StatusWriter
 from support.networks import ports, until
@@ -60,7 +60,7 @@ def ask(port, path, host=None, at="127.0.0.1"):
 def test_health_and_metrics_are_answered(writer):
     [port] = ports(1)
     writer.state, writer.round = "running", 4
-    with serving_health(f"127.0.0.1:{port}", writer):
+    with serving_health(f"127.0.0.1:{port}", NodeHealth(writer)):
         health = json.loads(ask(port, "/healthz"))
         assert health["healthy"]
         assert (health["state"], health["round"], health["neighbours"]["east"]) == (
@@ -91,7 +91,7 @@ def test_health_and_metrics_are_answered(writer):
         assert refused.value.code == 503
         with (
             pytest.raises(ConfigError, match="cannot listen there"),
-            serving_health(f"127.0.0.1:{port}", writer),
+            serving_health(f"127.0.0.1:{port}", NodeHealth(writer)),
         ):
             pass
 
@@ -99,7 +99,7 @@ def test_health_and_metrics_are_answered(writer):
 def test_health_is_answered_on_the_other_loopback_addresses_too(writer):
     for host in ("127.0.0.2", "[::1]", "localhost"):
         [port] = ports(1)
-        with serving_health(f"{host}:{port}", writer):
+        with serving_health(f"{host}:{port}", NodeHealth(writer)):
             assert json.loads(ask(port, "/healthz", at=host))["node"] == "north"
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import click
 
 from dynadp.cli.codes import INTERRUPTED, USAGE, code_of
+from dynadp.cli.verbosity import KEY, VERBOSE, with_verbosity
 from dynadp.errors import DynadpError
 
 SECTIONS = {  # of the list of commands, by task: a command, its module and its line
     "Begin": {
         "demo": ("demo", "Train on made rows, with and without privacy."),
+        "start": ("report", "Be asked for a first run on a local page."),
         "init": ("init", "Write a commented run file and schema."),
     },
     "Decide": {
@@ -44,6 +46,7 @@ SECTIONS = {  # of the list of commands, by task: a command, its module and its 
         "export": ("models", "Write a model for use without dynadp."),
         "model": ("jobs", "Make a model of a run that was stopped early."),
         "report": ("report", "Write one run as one page to keep and sign."),
+        "replay": ("report", "Play a run round by round on a local page."),
         "compare": ("report", "Put runs beside each other: settings, cost, measures."),
         "certify": ("report", "Write what a run promises on a page, signed."),
         "track": ("report", "Log a run to MLflow."),
@@ -90,7 +93,7 @@ class Commands(click.Group):
         module, line = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"dynadp.cli.{module}"), cmd_name)
         command.short_help = line
-        return command
+        return with_verbosity(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -115,7 +118,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            return self._invoke(ctx)
         except DynadpError as error:
             message, code = str(error), code_of(error)
         except ModuleNotFoundError as error:
@@ -134,8 +137,25 @@ class Commands(click.Group):
         click.echo(f"dynadp: {message}", err=True)
         ctx.exit(code)
 
+    def _invoke(self, ctx: click.Context) -> Any:
+        """Run the command; with ``-v``, show where an error came from before it becomes a line.
+
+        Only lines of code: an error beneath it may quote a cell.
+        """
+        try:
+            return super().invoke(ctx)
+        except (DynadpError, OSError) as error:
+            if ctx.meta.get(KEY) == VERBOSE:
+                from traceback import format_tb
+
+                click.echo("".join(format_tb(error.__traceback__)), err=True, nl=False)
+            raise
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="dynadp")
 def main() -> None:
     """Differentially private machine learning over a network."""
+
+
+with_verbosity(main)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dynadp.cli.options import option, out_option, seed_option
-from dynadp.cli.output import Answer, new_folder, prints_answer, write_json
+from dynadp.cli.output import Answer, new_folder, note, prints_answer, write_json
 
 _VIEWS = {
     "neighbour": "one neighbour, who sees what it exchanges",
@@ -51,7 +51,7 @@ def attacks(out: str | None, seed: int, runs: int, rows: int) -> Answer:
 
     def on_case(mechanism: str, alpha: float | None, seen: str | None) -> None:
         case = {"mechanism": mechanism, "alpha": alpha, "seen": seen}
-        click.echo(f"  {_called(case)}", err=True)
+        note(f"  {_called(case)}")
 
     result = run_gallery(seed, runs, rows, on_case)
     write_json(folder / "attacks.json", result)

@@ -9,9 +9,8 @@ import click
 
 from dynadp import data, runs
 from dynadp.cli.options import FOLDER, SEED, TOTAL_DELTA, Positive, option
+from dynadp.cli.output import say
 from dynadp.errors import DeclarationError, DynadpError
-
-ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the whole of it
 
 
 @click.command()
@@ -51,20 +50,20 @@ def init(folder: str, kinds: bool, **given: Any) -> None:
     line alone is read.
     """
     if kinds:
-        click.echo(_kinds())
+        say(_kinds())
         return
     runs.require_new(folder)
     start = _completed(folder, _parsed(folder, given))
     start.write(folder)
     root = Path(folder)
     schema, run = root / "schema.toml", root / "run.toml"
-    click.echo(f"Wrote {schema} and {run}: read them, they say what is public.")
+    say(f"Wrote {schema} and {run}: read them, they say what is public.")
     if start.seed is None:
         for node, _ in start.nodes.nodes:
             command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
-            budget = f"--epsilon {ROOM * start.epsilon:.3g} --delta {start.delta:g}"
-            click.echo(f"Next: {shlex.join(command)} {budget}")
-    click.echo(f"Then: dynadp check {run}, and dynadp train {run}")
+            budget = f"--epsilon {start.cap:.6g} --delta {start.delta:g}"
+            say(f"Next: {shlex.join(command)} {budget}")
+    say(f"Then: dynadp check {run}, and dynadp train {run}")
 
 
 def _terminal() -> bool:
@@ -93,10 +92,16 @@ def _completed(folder: str, given: dict[str, Any]) -> "runs.Start":
 
 
 def _answer(question: "runs.Question") -> Any:
-    """Ask until there is an answer."""
+    """Ask until there is an answer; where nobody can be asked, take what is usual."""
     for line in question.shown:
-        click.echo(line)
+        say(line)
+    if _terminal():
+        for choice, words in question.choices.items():
+            if choice and words:
+                say(f"  {choice}: {words}")
     if not _terminal():
+        if question.usual and question.default is not None:
+            return question.parse(question.default)
         raise DeclarationError(
             f"{question.text}: nothing was given; run dynadp init in a terminal to be asked"
         )
@@ -129,7 +134,7 @@ def _parsed(folder: str, given: dict[str, Any]) -> dict[str, Any]:
     for column in columns:
         if isinstance(column, data.Numeric) and column.transform != "none":
             for line in runs.proposed(column):
-                click.echo(line)
+                say(line)
     answer = given["answer"]
     if answer and (given["negative"] or given["positive"]):
         raise DeclarationError("--answer is in place of --negative and --positive; leave them out")

@@ -22,7 +22,7 @@ from dynadp.cli.options import (
     option,
     user,
 )
-from dynadp.cli.output import Answer, prints_answer, round_bar
+from dynadp.cli.output import Answer, note, prints_answer, round_bar
 
 if TYPE_CHECKING:
     from dynadp.runs import LargestTotal, RunCheck
@@ -65,8 +65,13 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
     is_flag=True,
     help="Also find the largest total epsilon with which all ledgers would admit this run.",
 )
+@option(
+    "--headers",
+    is_flag=True,
+    help="Of files of rows read the first line alone; the run file declares numbers of rows.",
+)
 @prints_answer
-def check(run_file: str, largest: bool, **given: Any) -> Answer:
+def check(run_file: str, largest: bool, headers: bool, **given: Any) -> Answer:
     """Check a run file, its schema, all rows and the ledgers, and print what the run would spend;
     train nothing.
 
@@ -74,19 +79,21 @@ def check(run_file: str, largest: bool, **given: Any) -> Answer:
     last run; nobody is connected. Exit code 3 if a ledger would refuse it as it is.
     """
     if runs.is_node_file(run_file):
-        if largest or any(value is not None for value in given.values()):
+        if largest or headers or any(value is not None for value in given.values()):
             raise click.UsageError(
-                "--epsilon, --delta, --seed and --max-epsilon go with a run file; a silo takes its "
-                "run file as all have agreed on it"
+                "--epsilon, --delta, --seed, --max-epsilon and --headers go with a run file; a "
+                "silo takes its run file as all have agreed on it"
             )
         from dynadp.cli.consent import check_node
 
         return check_node(run_file)
-    return _check(run_file, _overrides(given), largest=largest)
+    return _check(run_file, _overrides(given), largest=largest, headers=headers)
 
 
-def _check(path: str, overrides: dict[str, Any], *, largest: bool = False) -> Answer:
-    result = runs.LocalRun.load(path, overrides).check(largest=largest)
+def _check(
+    path: str, overrides: dict[str, Any], *, largest: bool = False, headers: bool = False
+) -> Answer:
+    result = runs.LocalRun.load(path, overrides, headers=headers).check(largest=largest)
     refusing = dict[str, list[str]]()  # nodes, by what would help them
     for node, own in result.nodes.items():
         if own.ledger and not own.ledger["admitted"]:
@@ -112,8 +119,8 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
             verdict = "take" if own.ledger["admitted"] else "REFUSE"
             line += f", its ledger would {verdict} it"
         yield line
-    for note in result.notes:
-        yield f"  {note}."
+    for remark in result.notes:
+        yield f"  {remark}."
     if result.plan is None:
         yield "Nothing is protected: exact vectors are sent."
         return
@@ -187,7 +194,7 @@ def train(
     )
     if job.counts:  # otherwise they are counted on the cluster
         for doubt in warnings_about(job.file.privacy.delta or 0.0, list(job.counts.values())):
-            click.echo(f"dynadp: {doubt}", err=True)
+            note(f"dynadp: {doubt}")
     folder = Path(out) if out else Path("runs") / job.file.run.name
     try:
         with round_bar(otherwise=_print_round) as show:
@@ -236,7 +243,7 @@ def _target_words(found: "Mapping[str, Any]") -> str:
 
 def _print_round(done: int, rounds: int) -> None:
     if done % 10 == 0 or done == rounds:
-        click.echo(f"round {done} of at most {rounds}", err=True)
+        note(f"round {done} of at most {rounds}")
 
 
 @click.command()

@@ -17,8 +17,9 @@ import click
 from dynadp import engines, privacy, runs
 from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.logs import BoundedLog, JsonLines
-from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Positive, option, out_option, user
+from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Loopback, Positive, option, out_option, user
 from dynadp.cli.output import Answer, prints_answer, round_bar
+from dynadp.cli.verbosity import QUIET, verbosity
 from dynadp.errors import IdentityError
 
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: early, or as a node answers it
@@ -72,17 +73,17 @@ def _logging_to(silo: runs.SiloRun, quiet: bool) -> Iterator[None]:
 
 @click.command()
 @click.argument("node_file", metavar="NODE.toml", type=FILE)
-@option("--quiet", is_flag=True, help="Log to the run folder's node.log only.")
 @option(
     "--consent",
     is_flag=True,
     help="First show what would be released, and ask; or take an approval (dynadp approve).",
 )
 @prints_answer
-def node(node_file: str, quiet: bool, consent: bool) -> Answer:
+def node(node_file: str, consent: bool) -> Answer:
     """Run one silo of a network; started again, it goes on where it was.
 
-    Exit code 4 if a neighbour stayed away for too long, 143 after SIGTERM: start it again, nothing
+    It logs to stderr and to the run folder's node.log, with -q to the file alone. Exit code 4 if a
+    neighbour stayed away for too long, 143 after SIGTERM: start it again, nothing
     is lost.
     """
     silo = runs.SiloRun.load(node_file)
@@ -90,7 +91,7 @@ def node(node_file: str, quiet: bool, consent: bool) -> Answer:
         from dynadp.cli.consent import require_consent
 
         require_consent(silo)
-    with _logging_to(silo, quiet), stopping() as (stop, came), engines.engine_log():
+    with _logging_to(silo, verbosity() == QUIET), stopping() as (stop, came), engines.engine_log():
         try:
             result = silo.run(who=user(), stop=stop)
         except Exception as error:
@@ -107,7 +108,13 @@ def node(node_file: str, quiet: bool, consent: bool) -> Answer:
 @click.command()
 @click.argument("identity", metavar="IDENTITY", type=FOLDER)
 @option("--listen", required=True, metavar="HOST:PORT", help="Where nodes dial it.")
-def relay(identity: str, listen: str) -> None:
+@option(
+    "--health",
+    type=Loopback(),
+    metavar="HOST:PORT",
+    help="Answer /healthz and /metrics on this loopback address.",
+)
+def relay(identity: str, listen: str, health: str | None) -> None:
     """Carry letters between nodes that cannot reach each other. It needs a certificate for the name
     'relay'.
     """
@@ -117,8 +124,13 @@ def relay(identity: str, listen: str) -> None:
             f"the certificate is of {found.name!r}; a relay's is of {of!r}: dynadp pki node CA {of}"
         )
     logging.basicConfig(level=logging.INFO, format=_FORMAT)
-    with stopping() as (stop, _), engines.engine_log():
-        engines.relay(Path(identity), listen, stop, found.revoked.names)
+    state = engines.RelayState()
+    with (
+        stopping() as (stop, _),
+        engines.engine_log(),
+        runs.serving_health(health, runs.RelayHealth(state, found.expires)),
+    ):
+        engines.relay(Path(identity), listen, stop, found.revoked.names, state)
 
 
 @click.command()

@@ -34,6 +34,21 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
+class Loopback(click.ParamType):  # type: ignore[type-arg]
+    """``host:port`` of this machine alone."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse an address that other machines could reach."""
+        from dynadp import runs
+
+        try:
+            return runs.loopback(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
 class MechanismName(click.Choice[str]):
     """The name of a mechanism, or one of the words before and after.
 
@@ -75,6 +90,9 @@ def option(*names: str, **more: Any) -> Callable[[Declared], Declared]:
     return click.option(*names, show_default="default" in more, **more)
 
 
+ANCHOR = option(
+    "--anchor", type=FILE, help="The ledger's anchor, where NODE.toml names another than usual."
+)
 DELTA_HELP = "Probability that more than epsilon leaks; keep it well below 1/rows."
 DELTA = option("--delta", type=BELOW_1, required=True, help=DELTA_HELP)
 TOTAL_DELTA = option("--delta", type=CHANCE, default=1e-5, help=DELTA_HELP)

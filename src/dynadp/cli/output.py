@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dynadp.cli.verbosity import QUIET, verbosity
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -48,7 +50,7 @@ def prints_answer(command: Callable[..., Answer]) -> Callable[..., None]:
         answer = command(**given)
         if as_json:
             click.echo(json.dumps(answer.result, indent=1))
-        else:
+        elif verbosity() != QUIET:
             for line in answer.lines:
                 _print(line)
         if answer.problem:
@@ -78,6 +80,18 @@ def _wrapped(line: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def say(words: str = "") -> None:
+    """Print a line of a result, unless ``-q`` was given."""
+    if verbosity() != QUIET:
+        click.echo(words)
+
+
+def note(words: str) -> None:
+    """Print to stderr what is no result, unless ``-q`` was given."""
+    if verbosity() != QUIET:
+        click.echo(words, err=True)
 
 
 def new_folder(path: str) -> Path:
@@ -113,6 +127,9 @@ def round_bar(
     from rich.progress import Progress
 
     console = Console(stderr=True)
+    if verbosity() == QUIET:
+        yield lambda done, rounds: None
+        return
     if not console.is_terminal:
         yield otherwise
         return

@@ -7,6 +7,7 @@ import click
 
 from dynadp import runs
 from dynadp.cli.options import FILE, FOLDER, option, out_option
+from dynadp.cli.output import say
 from dynadp.errors import IdentityError
 
 
@@ -23,7 +24,7 @@ _OUT = out_option("Folder to make; the node's name by default.")
 
 
 def _for_run_file(name: str, key: str) -> None:
-    click.echo(f'For the run file:\n  name = "{name}"\n  key = "{key}"')
+    say(f'For the run file:\n  name = "{name}"\n  key = "{key}"')
 
 
 def _validity(days: int | None) -> tuple[datetime, int]:
@@ -46,14 +47,14 @@ def init(folder: str, name: str, ca: str | None, ca_key: str | None, days: int |
         raise click.UsageError("--ca and --ca-key belong together: the certificate and its key")
     if ca and ca_key:
         subject = runs.authorities.adopt(folder, ca, ca_key, now)
-        click.echo(
+        say(
             f"Authority {subject} in {folder}. Nodes believe what its key signs, and nothing else "
             f"that the organisation signs. Guard {Path(folder) / 'ca.key'}; give "
             f"{Path(folder) / 'ca.pem'} to all nodes."
         )
         return
     runs.authorities.make_authority(folder, name, now, days or runs.authorities.AUTHORITY_DAYS)
-    click.echo(
+    say(
         f"Authority {name!r} in {folder}. Guard {Path(folder) / 'ca.key'}; give "
         f"{Path(folder) / 'ca.pem'} to all nodes."
     )
@@ -72,7 +73,7 @@ def pki_node(
     and `sign`.
     """
     identity = runs.authorities.make_node(folder, name, host, out or name, *_validity(days))
-    click.echo(
+    say(
         f"{identity.name}: certificate and keys in {identity.folder}, valid to "
         f"{identity.expires:%Y-%m-%d}."
     )
@@ -108,11 +109,11 @@ def request(
     key = runs.identities.public_text(
         runs.identities.signing_key(path.parent / "sign.key").public_key()
     )
-    click.echo(
+    say(
         f"Send {path} to the authority, and put what it returns, tls.pem and ca.pem, into "
         f"{path.parent}. It will ask you, over another channel, for the"
     )
-    click.echo(f"  fingerprint: {asked.fingerprint}")
+    say(f"  fingerprint: {asked.fingerprint}")
     _for_run_file(name, key)
 
 
@@ -139,7 +140,7 @@ def sign(
     others, and the name of a relay.
     """
     for line in runs.authorities.Request.load(request_file).lines:
-        click.echo(line)
+        say(line)
     if not yes and not _confirmed():
         raise IdentityError(
             "nothing was signed; compare the fingerprint with the silo, over another channel than "
@@ -150,9 +151,9 @@ def sign(
         folder, request_file, out, *_validity(days), renewal=renewal, relay=relay
     )
     files = [Path(out) / "tls.pem", Path(out) / "ca.pem"]
-    click.echo(f"Signed for {name}: send {files[0]} and {files[1]} back to it.")
+    say(f"Signed for {name}: send {files[0]} and {files[1]} back to it.")
     if (listed := Path(out) / runs.LIST_FILE).exists():
-        click.echo(f"Send {listed} too, to it and to all others: the list of those who are out.")
+        say(f"Send {listed} too, to it and to all others: the list of those who are out.")
 
 
 def _confirmed() -> bool:
@@ -160,7 +161,7 @@ def _confirmed() -> bool:
     try:
         return click.confirm("Does the silo, asked over another channel, say the same?")
     except click.Abort:
-        click.echo()
+        say()
         return False
 
 
@@ -169,7 +170,7 @@ def _confirmed() -> bool:
 def show(folder: str) -> None:
     """Check a node's folder, whoever signed its certificate, and show what it says."""
     found = runs.Identity.load(folder, datetime.now(UTC))
-    click.echo(
+    say(
         f"name: {found.name}\nhosts: {', '.join(found.hosts)}\n"
         f"fingerprint: {found.fingerprint}\n"
         f"valid to: {found.expires:%Y-%m-%d}\n"
@@ -185,7 +186,7 @@ def show(folder: str) -> None:
 def renew(folder: str, name: str, days: int | None) -> None:
     """Make a new certificate for a node's old key."""
     path = runs.authorities.renew(folder, name, *_validity(days))
-    click.echo(
+    say(
         f"Send {path} to {name}, as its tls.pem. Its signing key, and so the run file, stays as "
         "it is."
     )
@@ -205,19 +206,17 @@ def revoke(folder: str, name: str, new_authority: bool, days: int | None) -> Non
     now, days = _validity(days)
     if not new_authority:
         path = runs.authorities.revoke(folder, name, now)
-        click.echo(
+        say(
             f"{name} is out. Send {path} to all others, as {runs.LIST_FILE} beside their tls.pem. "
             "Nodes that are running take nothing of it from then on, and need not be stopped; "
             "its links end when they are started again. Take the node out of run files to come."
         )
         return
     paths = runs.authorities.replace_authority(folder, name, now, days)
-    click.echo(
-        f"{name} is out. All others need the new {Path(folder) / 'ca.pem'}, and as their tls.pem:"
-    )
+    say(f"{name} is out. All others need the new {Path(folder) / 'ca.pem'}, and as their tls.pem:")
     for one in paths:
-        click.echo(f"  {one}")
-    click.echo(
+        say(f"  {one}")
+    say(
         "Stop all nodes, put the files in place, and start them again. Take the node out of run "
         "files to come."
     )

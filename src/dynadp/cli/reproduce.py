@@ -6,7 +6,7 @@ import click
 
 from dynadp import research
 from dynadp.cli.options import FOLDER, option, out_option, seed_option
-from dynadp.cli.output import Answer, new_folder, prints_answer, write_json
+from dynadp.cli.output import Answer, new_folder, note, prints_answer, write_json
 
 
 @click.command()
@@ -34,10 +34,8 @@ def reproduce(data: str | None, quick: bool, out: str | None, seed: int) -> Answ
     folder = new_folder(out or ("reproduce-quick" if quick else "reproduce"))
     chosen = replace(research.QUICK if quick else research.FULL, seed=seed)
     rows, source = research.load(data, chosen)
-    click.echo(f"SIMULATION on {source}", err=True)
-    result = research.reproduce(
-        rows, source, chosen, lambda text: click.echo(f"  {text}", err=True)
-    )
+    note(f"SIMULATION on {source}")
+    result = research.reproduce(rows, source, chosen, lambda text: note(f"  {text}"))
     judged = research.judge_claims(result)
     result["claims"] = [claim.to_json() for claim in judged]
     write_json(folder / "numbers.json", result)

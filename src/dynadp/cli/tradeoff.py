@@ -50,6 +50,7 @@ _LIMITS = option(
 )
 _CEILING = option("--ceiling", type=float, help="The loss may be at most this.")
 _FLOOR = option("--floor", type=float, help="The utility of privacy must be at least this.")
+_NOTHING = "No total can be recommended: none that was tried is of use."
 
 
 @click.command()
@@ -109,7 +110,7 @@ def design(
     w = planning.PrivacyUtility(*utility)
     chosen: Recommendation | Design
     if points is not None:
-        measured, what = _measured(points), "the best that was measured"
+        (measured, blind), what = _measured(points), "the best that was measured and is of use"
         chosen = research.recommend(
             measured,
             w,
@@ -117,6 +118,7 @@ def design(
             limits=limits or (0.0, inf),
             ceiling=ceiling,
             floor=floor,
+            blind=blind,
         )
     elif loss_fit is not None:
         curve = planning.AccuracyLoss(*loss_fit)
@@ -124,10 +126,10 @@ def design(
         place = "an interior maximum of the curve" if chosen.interior else "an end of the range"
         what = f"{place}, not measured"
     unit = getattr(chosen, "unit", "alpha")
-    lines = [f"{unit} = {chosen.alpha:.4g} ({what})"]
+    lines = [_NOTHING if chosen.alpha is None else f"{unit} = {chosen.alpha:.4g} ({what})"]
     lines += [f"  - {reason}" for reason in chosen.reasons]
     priced = None
-    if delta is not None:
+    if delta is not None and chosen.alpha is not None:
         if unit == "mu":
             raise click.UsageError(
                 f"{points} holds mu of Gaussian noise, which --mechanism, --rounds and --dimension "
@@ -144,9 +146,9 @@ def design(
     return Answer({**known, **chosen.to_json(), "total": priced}, lines)
 
 
-def _measured(path: str) -> list[dict[str, float]]:
+def _measured(path: str) -> tuple[list[dict[str, float]], float | None]:
     """Points of a file: ``alpha`` or ``mu``, and ``median``; ``low``, ``high`` and ``error`` where
-    they are there.
+    they are there. And ``blind``, the loss of answers that look at no row, where the file has it.
     """
     try:
         content = parse_json(Path(path).read_text(encoding="utf-8"))
@@ -156,6 +158,8 @@ def _measured(path: str) -> list[dict[str, float]]:
         unit = research.unit_of(points)
         if not points or not all(point[unit] > 0 and "median" in point for point in points):
             raise ValueError("no points, or one without an alpha, or mu, above 0 and a median")
+        blind = content.get("blind") if isinstance(content, dict) else None
+        blind = None if blind is None else float(blind)
     except OSError as error:
         raise DeclarationError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -164,7 +168,7 @@ def _measured(path: str) -> list[dict[str, float]]:
             f'{{"points": [{{"alpha": A, "median": LOSS}}, ...]}}, such as '
             "tradeoff.json"
         ) from error
-    return points
+    return points, blind
 
 
 @click.command()
@@ -257,21 +261,22 @@ def tradeoff(
     fit, w = research.fit_points(points), planning.PrivacyUtility(*utility)
     blind = setting.objective.blind(rows.held_out)
     chosen = research.recommend(points, w, fit=fit, blind=blind, **constraints)
-    best = next(one for one in planned if one.alpha == chosen.alpha)
-    test_rows = len(rows.held_out)
+    best = next((one for one in planned if one.alpha == chosen.alpha), None)
+    some, test_rows = best or planned[0], len(rows.held_out)
     result: dict[str, Any] = {
         "version": 1,
         "simulation": True,
         "source": rows.source,
         unit: chosen.alpha,
-        "epsilon": best.total.epsilon,
+        "epsilon": best.total.epsilon if best else None,
         "delta": setting.delta,
-        "rounds": best.rounds,
+        "rounds": some.rounds,
         "dimension": setting.dimension,
         "test_rows": test_rows,
         "measure": setting.objective.name,
-        "honest": best.sealing.honest if best.sealing else None,
-        "words": _words(best, setting.objective, rows.source, fit, chosen, draws, test_rows),
+        "honest": some.sealing.honest if some.sealing else None,
+        "blind": blind,
+        "words": _words(best, some, setting.objective, rows.source, fit, chosen, draws, test_rows),
         "points": points,
         "fit": None if fit is None else fit.to_json(),
         "recommended": chosen.to_json(),
@@ -279,16 +284,18 @@ def tradeoff(
     write_json(folder / "tradeoff.json", result)
     caption = [
         f"data: {rows.source}",
-        f"SIMULATION, seed {seed}: {setting.topology.name}, {best.rounds} rounds, {draws} draws",
+        f"SIMULATION, seed {seed}: {setting.topology.name}, {some.rounds} rounds, {draws} draws",
         f"bars: {SEVERAL} ({test_rows:,})",
     ]
     drawn = report.paper.curve(points, fit, w, chosen.alpha, caption, setting.objective.axis)
     pictures = report.charts.save(drawn, folder / "tradeoff", "svg")
     result |= {"folder": str(folder), "pictures": [str(path) for path in pictures]}
-    title = (
-        f"{unit} = {chosen.alpha:.4g} a round: epsilon = "
-        f"{privacy.upper_bound(best.total.epsilon)} at delta = {setting.delta:g} in total"
-    )
+    title = _NOTHING
+    if best is not None:
+        title = (
+            f"epsilon = {privacy.upper_bound(best.total.epsilon)} at delta = {setting.delta:g} in "
+            f"total: {unit} = {best.alpha:.4g} a round"
+        )
     reasons = [f"  - {words}" for words in result["words"]]
     return Answer(result, [title, *reasons, f"Picture: {pictures[0]}"])
 
@@ -307,7 +314,8 @@ def _refuse_for_join(limits: Any, constraints: Mapping[str, Any]) -> None:
 
 
 def _words(
-    best: "Plan",
+    best: "Plan | None",
+    some: "Plan",
     objective: "Objective",
     source: str,
     fit: "AccuracyLoss | None",
@@ -317,7 +325,6 @@ def _words(
 ) -> list[str]:
     from dynadp._intervals import SEVERAL
 
-    total = best.total
     words = [
         f"a SIMULATION on {source}: {draws} seeded draws for each {chosen.unit}; your own "
         "rows may behave otherwise",
@@ -330,14 +337,19 @@ def _words(
             f"the fitted curve: c4 = {fit.c4:.3g}, c5 = {fit.c5:.3g}, c6 = {fit.c6:.3g} "
             f"({fit.r2 or 0.0:.1%} of the weighted variance)"
         )
-    centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
+    if best is not None:
+        total = best.total
+        centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
+        words.append(
+            f"{best.rounds} rounds with this {chosen.unit}{centred} cost epsilon = "
+            f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
+            f"{privacy.guess_words(total.epsilon, total.delta, best.unit)}"
+        )
+    which = f"this {chosen.unit}" if best else f"the smallest {chosen.unit}"
     return [
         *words,
-        f"{best.rounds} rounds with this {chosen.unit}{centred} cost epsilon = "
-        f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
-        f"{privacy.guess_words(total.epsilon, total.delta, best.unit)}",
-        f"{_constants(best)} are those that `dynadp train` takes for this {chosen.unit}",
-        *_honesty(best),
+        f"{_constants(some)} are those that `dynadp train` takes for {which}",
+        *_honesty(some),
     ]
 
 

@@ -21,8 +21,8 @@ class RoundLine(NamedTuple):
     alpha, mu
         Loss of this round at this node: alpha, or mu where noise is Gaussian; None where nothing is
         protected, or the node sent nothing.
-    disagreement, change
-        As in :class:`RoundProgress`.
+    disagreement, change, apart, noise
+        As in :class:`RoundProgress`; the last two of algorithm "sum" alone, else None.
     """
 
     round: int
@@ -31,13 +31,13 @@ class RoundLine(NamedTuple):
     disagreement: float
     change: float
     mu: float | None = None
+    apart: float | None = None
+    noise: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line; mu where noise is Gaussian."""
-        line = self._asdict()
-        if self.mu is None:
-            del line["mu"]
-        return line
+        """Return the line; mu where noise is Gaussian, apart and noise of algorithm "sum"."""
+        optional = ("mu", "apart", "noise")
+        return {k: v for k, v in self._asdict().items() if v is not None or k not in optional}
 
     @classmethod
     def from_json(cls, content: Any) -> "RoundLine":
@@ -49,14 +49,19 @@ class RoundLine(NamedTuple):
             If it is not a line of a round.
         """
         try:
-            alpha, mu = (content.get(name) for name in ("alpha", "mu"))
+            alpha, mu, apart, noise = (
+                None if content.get(name) is None else float(content[name])
+                for name in ("alpha", "mu", "apart", "noise")
+            )
             line = cls(
                 int(content["round"]),
                 str(content["node"]),
-                None if alpha is None else float(alpha),
+                alpha,
                 float(content["disagreement"]),
                 float(content["change"]),
-                None if mu is None else float(mu),
+                mu,
+                apart,
+                noise,
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError("not a line of a round") from error
@@ -80,6 +85,10 @@ class RoundProgress:
     change
         2 eta || W_p(n) - W_p(n - 1) ||, the dual residual at each node, P x K. Of algorithm "sum"
         how far the common point moved, and eta is its pull.
+    apart, noise
+        Of algorithm "sum": how far the common point is from its mean over the last half of the
+        rounds so far, which is the model in the end; and how far noise alone would move it, the
+        root mean square. None of ADMM, and in rounds in which the point stays.
     messages
         V of all who sent, P x K x d, read-only; empty but in what a callback is given.
     points
@@ -93,6 +102,8 @@ class RoundProgress:
     change: Array
     messages: Array = field(default_factory=lambda: np.empty((0, 0, 0)), repr=False)
     points: Array = field(default_factory=lambda: np.empty((0, 0, 0)), repr=False)
+    apart: Array | None = None
+    noise: float | None = None
 
     @classmethod
     def of(
@@ -127,5 +138,8 @@ class RoundProgress:
         for p, (node, loss) in enumerate(zip(nodes, losses, strict=True)):
             apart, change = float(self.disagreement[p, 0]), float(self.change[p, 0])
             pair = (loss or None, None) if noise == "l2-laplace" else (None, loss or None)
-            lines.append(RoundLine(self.number, node, pair[0], apart, change, pair[1]))
+            away = None if self.apart is None else float(self.apart[0])
+            lines.append(
+                RoundLine(self.number, node, pair[0], apart, change, pair[1], away, self.noise)
+            )
         return lines

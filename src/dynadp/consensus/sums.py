@@ -12,6 +12,7 @@ one vector for each, one after the other, and A is the same for all.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -243,6 +244,8 @@ class SumRounds:
         self.members: Sequence[int] | None = None
         self._start, self._moment_noise = start, 0.0
         self._left = list[tuple[Array, float, bool, float]]()  # of each gradient, for the path
+        self._sums = [np.zeros_like(start)]  # of the points after each gradient
+        self._noise = 0.0  # how far noise alone moves the point in this round, squared
         # no sum of unit vectors leads further than 1/q a round; noise should not lead far beyond
         far = 4 * (self.total + 1) / self.q + float(norm(start).max())
         self._radius = min(far, FURTHEST - 1)
@@ -301,8 +304,10 @@ class SumRounds:
         else:
             rows = self.rows * self.row_weight
             self.state = self._moved(before, total / rows)
-            averaged = self.n > self._half
-            self._left.append((self.state.v, rows, averaged, self._deviation()))
+            averaged, deviation = self.n > self._half, self._deviation()
+            self._left.append((self.state.v, rows, averaged, deviation))
+            self._sums.append(self._sums[-1] + self.state.z)
+            self._noise = self._noise_moves(deviation / rows)
         if self._half < self.n <= self._last:
             self._tail += self.state.z
         if self._bins and self.n == self._last:
@@ -311,7 +316,23 @@ class SumRounds:
             self.state = replace(self.state, model=model, edges=edges)
         change = np.broadcast_to(norm(self.state.z - before.z), (self.nodes, len(before.z)))
         eta = np.full(len(before.z), self.q)
-        return RoundProgress(self.n, self.total, eta, np.zeros(change.shape), change)
+        found = RoundProgress(self.n, self.total, eta, np.zeros(change.shape), change)
+        if self.state.z is before.z:  # a second moment, or a histogram
+            return found
+        made = len(self._left)
+        recent = (self._sums[-1] - self._sums[made // 2]) / (made - made // 2)
+        return replace(found, apart=norm(self.state.z - recent), noise=sqrt(self._noise))
+
+    def _noise_moves(self, deviation: float) -> float:
+        """E ||step||^2 of noise alone: m^2 of the last one's and d ((1 - m) s/q)^2, or s^2 tr B^2.
+
+        Of the first replica, for whose noise s is.
+        """
+        inverse, m, numbers = self.state.inverse, self.steps.momentum, self.state.z.shape[-1]
+        if inverse is not None:
+            classes = numbers // inverse.shape[-1]
+            return float(classes * np.sum(inverse[0] ** 2) * deviation**2)
+        return float(m**2 * self._noise + numbers * ((1 - m) * deviation / self.q) ** 2)
 
     def finish(self) -> Point:
         """Return where the nodes stand after the last round."""

@@ -25,6 +25,7 @@ from .plans import Plan as Plan
 from .plans import start_of as start_of
 from .reasons import warnings_about as warnings_about
 from .spread import spread_of as spread_of
+from .strength import strength_of as strength_of
 from .sums import SumConstants as SumConstants
 from .sums import gaussian_mu as gaussian_mu
 from .sums import signal as signal

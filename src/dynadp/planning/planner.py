@@ -38,8 +38,9 @@ from dynadp.planning.reasons import (
     span,
     warnings_about,
 )
+from dynadp.planning.strength import admm_signal, row_mus
 from dynadp.planning.sum_planner import plan_sums
-from dynadp.planning.sums import SumConstants, gaussian_mu
+from dynadp.planning.sums import SumConstants
 from dynadp.privacy import (
     Event,
     Unit,
@@ -227,12 +228,10 @@ def plan(
     # a problem may use mu/sqrt(K): K T for T, and k/sqrt(K) for k
     T, pull = problems * constants.rounds, constants.pull / sqrt(problems)
     B = check_counts(counts, P)
-    mus = np.array([gaussian_mu(total, delta) for total in totals])
-    # of one row, as if it were replaced: where rows are added, the same mu needs half the noise
-    mus = mus * (2 / whom.moves) / (whom.rows * sqrt(whom.silos))
+    mus = row_mus(totals, delta, chosen, whom)
     shared = shares(C, B, weights)
     weighed = Settings(class_weights=class_weights, positives=positives)
-    N = float(np.mean((C * B / shared * mus) ** -2.0) ** -0.5) * sqrt(P)
+    N = admm_signal(B, mus, weights)
     q = pull * T / (N * weighed.row_weight)
     rho = constants.ridge * q
     eta = (q - rho) / (2 * float(topology.degrees.mean()))

@@ -23,9 +23,9 @@ from dynadp.planning.reasons import (
     span,
     warnings_about,
 )
+from dynadp.planning.strength import row_mus
 from dynadp.planning.sums import (
     SumConstants,
-    gaussian_mu,
     sealed_signal,
     signal,
     weigh_nodes,
@@ -92,12 +92,9 @@ def plan_sums(
     nodes, features = consortium.nodes, consortium.features
     width = consortium.dimension - 1 if features is None else features
     B = check_counts(consortium.counts, len(nodes))
-    mus = np.array([gaussian_mu(total, delta) for total in totals])
     mechanism, spares = mechanism.among(len(nodes)), 0
-    # of one row: a person at several nodes moves one sealed sum at each, and else several sums
     most = 1 if mechanism.weighed else whom.rows
-    mus /= most * (whom.silos if mechanism.sealing else sqrt(whom.silos))
-    mus *= 2 / whom.moves  # as if it were replaced: added rows need half the noise for the same mu
+    mus = row_mus(totals, delta, mechanism, whom)
     if loss is None:
         loss = Softmax(rules.margin) if consortium.vectors > 1 else Logistic(rules.margin)
     mus /= loss.slope_bound

@@ -25,7 +25,9 @@ WIDTH, HEIGHT = 400, 210
 QUANTITIES = {
     "disagreement": "distance from neighbours",
     "change": "change of what was heard",
+    "apart": "distance from its own mean",
 }
+STEP = "length of the step"  # what "change" is where all nodes stand at one point
 ACCOUNTINGS: dict[str, tuple[str, list[int]]] = {  # colour and dashes of each
     WORDS["sum"][0]: (ORANGE, [2, 3]),
     WORDS["pure"][0]: (GREEN, [7, 4]),
@@ -40,30 +42,39 @@ COLLUSION = {  # title of the axis, its domain and its format
 }
 
 
-def convergence(rows: Iterable[Row], quantity: str) -> Any:
-    """Median over nodes, with their range, against rounds; from released vectors alone."""
+def convergence(rows: Iterable[Row], quantity: str, *, sums: bool = False) -> Any:
+    """Median over nodes, with their range, against rounds; from released vectors alone. Dashed:
+    how long a step of noise alone would be, where that is known.
+    """
     values = flat(rows, quantity)
-    y = alt.Y("low:Q").title(QUANTITIES[quantity]).axis(format="~g", tickCount=4).scale(type="log")
+    title = STEP if sums and quantity == "change" else QUANTITIES[quantity]
+    y = alt.Y("low:Q").title(title).axis(format="~g", tickCount=4).scale(type="log")
     if values:
-        ends = decades(row[end] for row in values for end in ("low", "high"))
+        ends = decades(
+            row[end] for row in values for end in ("low", "high", "noise") if row.get(end)
+        )
         y = y.scale(type="log", domain=[ends[0], max(ends[-1], 10 * ends[0])])
     base = _named("rounds").encode(x=_round_axis("round"))
     tips = [alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("median", "low", "high")]
     dots = base.mark_point(color=BLUE, filled=True, size=30, opacity=0.001)
+    floor = base.transform_filter("datum.noise > 0").encode(y="noise:Q")
     return alt.layer(
         base.mark_area(color=BLUE, opacity=0.25).encode(y=y, y2="high:Q"),
+        floor.mark_line(color=ORANGE, strokeWidth=2, strokeDash=[6, 4]),
         base.mark_line(color=BLUE, strokeWidth=2).encode(y="median:Q"),
         dots.encode(y="median:Q", tooltip=["round:Q", *tips]),
     ).properties(width=WIDTH, height=HEIGHT, datasets={"rounds": values})
 
 
 def flat(rows: Iterable[Row], quantity: str) -> list[dict[str, float]]:
-    """One record a round: what a logarithmic picture can show."""
-    records = (
-        {"round": row["round"], **dict(zip(("median", "low", "high"), row[quantity], strict=True))}
-        for row in rows
-    )
-    return [record for record in records if record["low"] > 0]
+    """One record a round: what a logarithmic picture can show; of steps with that of noise."""
+    records = []
+    for row in rows:
+        if quantity in row and row[quantity][1] > 0:
+            ends = dict(zip(("median", "low", "high"), row[quantity], strict=True))
+            floor = {"noise": row["noise"][0]} if quantity == "change" and "noise" in row else {}
+            records.append({"round": row["round"], **ends, **floor})
+    return records
 
 
 def totals(rows: Sequence[Mapping[str, Any]], names: Collection[str] | None = None) -> Any:
@@ -183,67 +194,6 @@ def coefficients(rows: Sequence[Mapping[str, Any]], intervals: bool) -> Any:
     )
 
 
-def accuracy(
-    points: Sequence[Mapping[str, Any]],
-    baselines: Mapping[str, float],
-    unit: str = "alpha",
-    title: str = "right answers in 100",
-) -> Any:
-    """Right answers in 100 against alpha, or mu: medians and their intervals, baselines, and the
-    choice, which the page puts in as ``chosen``.
-
-    Parameters
-    ----------
-    points
-        ``alpha``, ``epsilon``, ``median``, ``low``, ``high``: right answers in 100.
-    baselines
-        Horizontal lines, by name.
-    unit
-        What a round's loss is called, alpha or mu.
-    title
-        Of the axis upwards.
-    """
-    values = [*(p["low"] for p in points), *(p["high"] for p in points), *baselines.values()]
-    room = 0.06 * (max(values) - min(values)) + 0.2
-    ends = [min(values) - room, min(max(values) + room, 100.0)]
-    y = alt.Y("low:Q").title(title).scale(domain=ends, nice=False, zero=False)
-    alphas = [p["alpha"] for p in points]
-    x = alt.X("alpha:Q").title(f"{unit}, the loss of one round").axis(format="~g", tickCount=5)
-    x = x.scale(type="log", domain=[min(alphas), max(alphas)], nice=False)
-    base = _named("points").encode(x=x)
-    answers = {"median": "median", "low": "interval from", "high": "to"}
-    tips = [
-        alt.Tooltip("alpha:Q", format=".3~g", title=unit),
-        alt.Tooltip("epsilon:Q", format=".3~g", title="total epsilon"),
-        *(alt.Tooltip(f"{name}:Q", format=".1f", title=title) for name, title in answers.items()),
-    ]
-    lines = _named("baselines").encode(y="median:Q")
-    names = lines.encode(text="name:N")
-    look = {"color": GREY, "baseline": "bottom", "dy": -3}
-    # the upper name stands on the left, where the curve is low; the others on the right
-    upper = names.transform_filter("datum.upper").mark_text(align="left", dx=4, **look)
-    lower = names.transform_filter("!datum.upper").mark_text(align="right", dx=-4, **look)
-    dots = base.mark_point(color=BLUE, filled=True, size=45, opacity=1)
-    chosen = _named("chosen").encode(x=x)
-    diamond = chosen.mark_point(color=ORANGE, shape="diamond", filled=True, size=160, opacity=1)
-    layers = [
-        lines.mark_rule(color=GREY, strokeDash=[5, 4]),
-        upper.encode(x=alt.value(0)),
-        lower.encode(x=alt.value("width")),
-        base.mark_area(color=BLUE, opacity=0.25).encode(y=y, y2="high:Q"),
-        base.mark_line(color=BLUE, strokeWidth=2).encode(y="median:Q"),
-        dots.encode(y="median:Q", tooltip=tips),
-        chosen.mark_rule(color=ORANGE, strokeWidth=2),
-        diamond.encode(y="median:Q"),
-    ]
-    top = max(baselines.values(), default=0.0)
-    named = [
-        {"name": name, "median": value, "upper": value == top} for name, value in baselines.items()
-    ]
-    datasets = {"points": list(points), "baselines": named, "chosen": []}
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT + 40, datasets=datasets)
-
-
 def spec(chart: Any) -> dict[str, Any]:
     """For the page: as wide as its place, without colours of text, which the page puts in."""
     return _plain(chart) | {
@@ -254,6 +204,14 @@ def spec(chart: Any) -> dict[str, Any]:
 
 def svg(chart: Any) -> str:
     """For the report: a picture whose colours follow the reader's light or dark page."""
+    drawn = image(chart)
+    for name, shade in SHADES.items():
+        drawn = re.sub(f'"{shade}"', f'"var(--{name})"', drawn, flags=re.IGNORECASE)
+    return drawn
+
+
+def image(chart: Any, background: str = "transparent") -> str:
+    """A picture with colours of its own, for light pages."""
     import vl_convert
 
     text = {
@@ -265,7 +223,7 @@ def svg(chart: Any) -> str:
     }
     config = {
         "font": "system-ui, sans-serif",
-        "background": "transparent",
+        "background": background,
         "aria": False,
         "view": {"stroke": None},
         "axis": text
@@ -273,8 +231,6 @@ def svg(chart: Any) -> str:
         "legend": text,
     }
     drawn: str = vl_convert.vegalite_to_svg(_plain(chart) | {"config": config})
-    for name, shade in SHADES.items():
-        drawn = re.sub(f'"{shade}"', f'"var(--{name})"', drawn, flags=re.IGNORECASE)
     return drawn
 
 

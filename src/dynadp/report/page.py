@@ -13,7 +13,7 @@ from typing import Any
 
 from dynadp._files import write_whole
 from dynadp.errors import DeclarationError
-from dynadp.privacy import Event, Total, group_by_node, upper_bound
+from dynadp.privacy import Event, Total, group_by_node, guesses_in_100, upper_bound
 from dynadp.privacy import guarantee as privacy_guarantee
 from dynadp.report import figures
 from dynadp.report.accuracy import charged_accuracies, public_accuracy
@@ -29,7 +29,7 @@ from dynadp.report.budgets import (
 )
 from dynadp.report.charts import require
 from dynadp.report.coefficients import ModelView
-from dynadp.report.drawing import NAMED, drawing, in_words
+from dynadp.report.drawing import drawing, in_words
 from dynadp.report.honesty import (
     ASSUMED,
     DECLARED,
@@ -38,7 +38,7 @@ from dynadp.report.honesty import (
     spare_attempts,
     spare_events,
 )
-from dynadp.report.progress import QUANTITIES, Rounds, Row, thinned
+from dynadp.report.progress import Rounds, Row, thinned
 from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, states
 from dynadp.runs import load_model
@@ -98,6 +98,7 @@ def environment() -> Any:
         "percent": lambda share: f"{share:.1%}",
         "short": shortened,
         "spare": spare_attempts,
+        "guesses": guesses_in_100,
     }
     return found
 
@@ -177,9 +178,9 @@ def report(path: str | Path) -> str:
     sums = view.plan is not None and view.plan.algorithm == "sum"
     pictures: dict[str, str] = {"network": drawing(view.topology, where)}
     shown = thinned(rounds)
-    for name in QUANTITIES:
+    for name in figures.QUANTITIES:
         if figures.flat(shown, name):
-            pictures[name] = figures.svg(figures.convergence(shown, name))
+            pictures[name] = figures.svg(figures.convergence(shown, name, sums=sums))
     loser, honesty = None, None
     if events and view.plan:
         loser, own = worst(events, view.plan.delta)
@@ -214,7 +215,6 @@ def report(path: str | Path) -> str:
             states=where,
             looks=LOOKS,
             in_words=in_words(where),
-            named=NAMED,
             budgets=budgets,
             missing=[p for p in view.topology.nodes if p not in budgets],
             accuracy=public_accuracy(view),
@@ -263,11 +263,24 @@ def residual(rounds: Sequence[Row], nodes: int, *, sums: bool = False) -> str:
                 "There is one node, which has nobody to agree with: noisy sums over its rows move "
                 "its point."
             )
-        return (
-            f"{stand} The step of round {rounds[-1]['round']} was {rounds[-1]['change'][0]:.3g} "
-            "long; noise itself keeps steps from getting short. The model is the mean of the point "
-            "over the last half of the steps, in which noise averages out."
-        )
+        last = next((row for row in reversed(rounds) if "apart" in row), rounds[-1])
+        words = f"{stand} The step of round {last['round']} was {last['change'][0]:.3g} long"
+        if "noise" in last:
+            words += (
+                f"; noise alone would make it {last['noise'][0]:.3g}. Once steps are about as long "
+                "as those of noise alone, further rounds move the point no nearer"
+            )
+        if "apart" in last:
+            words += (
+                f". The point of the last round is {last['apart'][0]:.3g} from the model, which is "
+                "its mean over the last half of the steps, in which noise averages out"
+            )
+        else:
+            words += (
+                "; noise itself keeps steps from getting short. The model is the mean of the point "
+                "over the last half of the steps, in which noise averages out"
+            )
+        return f"{words}."
     if nodes == 1:
         return (
             "There is one node, which has nobody to agree with: in each round it goes on from its "

@@ -218,12 +218,12 @@ def curve(
     points: Sequence[Numbers],
     fit: AccuracyLoss | None,
     w: PrivacyUtility,
-    alpha: float,
+    alpha: float | None,
     caption: Sequence[str],
     title: str = "wrong answers",
 ) -> Any:
     """Share of wrong answers, or another loss, against alpha, or mu, with its fit and the
-    recommended one, and what is maximised below.
+    recommended one, if there is one, and what is maximised below.
     """
     unit = unit_of(points)
     loss: list[dict[str, float]] = []
@@ -239,10 +239,12 @@ def curve(
         top.properties(width=2 * WIDTH, height=HEIGHT + 40),
         below.properties(width=2 * WIDTH, height=HEIGHT - 30, title="what is maximised"),
     ]
-    lines = (
-        f"dashes: the recommended {unit} = {alpha:.3g}, the best measured and allowed one; line: "
-        f"the fit"
-    )
+    lines = f"nothing is recommended: no {unit} is clear of the commoner answer; line: the fit"
+    if alpha is not None:
+        lines = (
+            f"dashes: the recommended {unit} = {alpha:.3g}, the best measured and allowed one; "
+            "line: the fit"
+        )
     return _page(
         panels, f"{title[0].upper()}{title[1:]} against {unit}", [*caption, lines], columns=1
     )
@@ -307,10 +309,11 @@ def _panel(rows: Sequence[Numbers], x: Any, y: Any, title: str, **look: Any) -> 
 
 
 def _curve(
-    points: Sequence[Numbers], fitted: Sequence[Numbers], y: Any, chosen: float, colour: str
+    points: Sequence[Numbers], fitted: Sequence[Numbers], y: Any, chosen: float | None, colour: str
 ) -> Any:
     """Points with their intervals, the fitted curve, and a dashed line at the chosen alpha."""
-    x, measured, unit = _alpha_axis(points), marks(points), unit_of(points)
+    at = [] if chosen is None else [{unit_of(points): chosen}]
+    x, measured = _alpha_axis(points), marks(points)
     bars = marks(point for point in points if "low" in point)
     return alt.layer(
         marks(fitted).mark_line(color=GREY, strokeWidth=2, clip=True).encode(x=x, y=y),
@@ -318,7 +321,7 @@ def _curve(
             x=x, y="low:Q", y2="high:Q"
         ),
         measured.mark_point(color=colour, filled=True, size=45, opacity=1).encode(x=x, y=y),
-        marks([{unit: chosen}]).mark_rule(strokeDash=[5, 3], color="#000000").encode(x=x),
+        marks(at).mark_rule(strokeDash=[5, 3], color="#000000").encode(x=x),
     )
 
 

@@ -14,6 +14,7 @@ from dynadp.report.record_view import RunView
 
 Row = dict[str, Any]
 QUANTITIES = ("disagreement", "change")
+OF_SUMS = ("apart", "noise")  # of algorithm "sum" alone
 MOST = 400  # rounds that a picture shows one by one
 
 
@@ -33,7 +34,7 @@ class Rounds:
     ----------
     rows
         For each whole round its number, and ``disagreement`` and ``change`` as median, least and
-        largest over nodes.
+        largest over nodes; ``apart`` and ``noise`` likewise, in rounds that have them.
     alphas, mus
         For each whole round alpha by node, or mu where noise is Gaussian, where it is protected.
     """
@@ -89,9 +90,10 @@ class Rounds:
     def _close(self, n: int) -> None:
         lines = self._open.pop(n).values()
         row: Row = {"round": n}
-        for name in QUANTITIES:
-            values = [getattr(line, name) for line in lines]
-            row[name] = [median(values), min(values), max(values)]
+        for name in (*QUANTITIES, *OF_SUMS):
+            values = [one for line in lines if (one := getattr(line, name)) is not None]
+            if values:
+                row[name] = [median(values), min(values), max(values)]
         self.rows.append(row)
         self.alphas.append({line.node: line.alpha for line in lines if line.alpha is not None})
         self.mus.append({line.node: line.mu for line in lines if line.mu is not None})
@@ -110,7 +112,8 @@ def thinned(rows: Sequence[Row], most: int = MOST) -> list[Row]:
 
 def _joined(rows: Sequence[Row]) -> Row:
     out: Row = {"round": rows[-1]["round"]}
-    for name in QUANTITIES:
-        middle, low, high = zip(*(row[name] for row in rows), strict=True)
-        out[name] = [median(middle), min(low), max(high)]
+    for name in (*QUANTITIES, *OF_SUMS):
+        if there := [row[name] for row in rows if name in row]:
+            middle, low, high = zip(*there, strict=True)
+            out[name] = [median(middle), min(low), max(high)]
     return out

@@ -45,3 +45,7 @@ from .reproduction import reproduce as reproduce
 from .theorem_inputs import Neighbour as Neighbour
 from .theorem_inputs import TheoremInputs as TheoremInputs
 from .theorems import THEOREMS as THEOREMS
+from .zones import GAIN as GAIN
+from .zones import Zones as Zones
+from .zones import evened as evened
+from .zones import is_useful as is_useful

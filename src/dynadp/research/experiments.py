@@ -9,11 +9,11 @@ from math import exp, log
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq, minimize
 from scipy.sparse import issparse
 
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band
+from dynadp._roots import root
 from dynadp.consensus import Output, RoundProgress, Topology, decoded
 from dynadp.data import (
     Dataset,
@@ -192,6 +192,8 @@ def _least_squares(pooled: Shard) -> Array:
 
 def _best_softmax(pooled: Shard) -> Array:
     """argmin mean -ln softmax(F x)_y + RIDGE ||F||^2/2, the vectors one after the other."""
+    from scipy.optimize import minimize  # 0.1 s, which sweeps of other labels save
+
     X, n, J = pooled.signed, len(pooled.y), pooled.classes
     one = np.eye(J)[pooled.y.astype(np.int64)]
 
@@ -256,7 +258,8 @@ def plan_for_total(
 def totals_to_try(
     planned: Callable[[float], Plan], limits: tuple[float, float] | None = None
 ) -> list[float]:
-    """The totals to try: from LEAST to MOST, or from what one alpha costs to what another does.
+    """The totals to try, of four digits: from LEAST to MOST, or from what one alpha costs to what
+    another does.
 
     Parameters
     ----------
@@ -272,7 +275,7 @@ def totals_to_try(
         raise DeclarationError(
             f"the range of alpha, or mu, is {limits}; expected a smaller one first, then a larger"
         )
-    return list(map(float, np.geomspace(low, high, POINTS)))
+    return [float(f"{total:.4g}") for total in np.geomspace(low, high, POINTS)]
 
 
 def _total(planned: Callable[[float], Plan], alpha: float) -> float:
@@ -291,7 +294,7 @@ def _total(planned: Callable[[float], Plan], alpha: float) -> float:
             f"no total plans alpha, or mu, = {alpha:g}; give a range that totals up to "
             f"{exp(6):.0f} reach"
         )
-    return exp(float(brentq(above, low, high, xtol=1e-3)))
+    return exp(root(above, low, high, xtol=1e-3))
 
 
 def schedule_shapes(rounds: int) -> dict[str, Array]:

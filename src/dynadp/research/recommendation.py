@@ -1,11 +1,13 @@
-"""Which alpha: of those that were measured, the one with the best U_priv(alpha) - median loss
-(maths.md 10).
+"""Which alpha: of those that were measured and are of use, the one with the best
+U_priv(alpha) - median loss (maths.md 10).
 
-The fitted L_acc is drawn, and its maximum is shown as the fit's own. It is never recommended: where
-the curve misses the points, its maximum is far from theirs.
+An alpha is of use where the interval of its loss lies below the loss of answers that look at no
+row. Where none is, nothing is recommended. The fitted L_acc is drawn, and its maximum is shown as
+the fit's own. It is never recommended: where the curve misses the points, its maximum is far from
+theirs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf, sqrt
 from typing import Any
@@ -15,19 +17,20 @@ import numpy as np
 from dynadp.errors import DeclarationError
 from dynadp.planning import AccuracyLoss, Design, PrivacyUtility, design
 from dynadp.research.tradeoff import fit_loss
+from dynadp.research.zones import APART, Point, is_useful, upper_loss
 
-Point = Mapping[str, Any]
-APART = 2.0  # standard errors by which two measured objectives must differ to count as different
+BLIND = "always giving the commoner answer"
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The measured alpha with the best objective, and why.
+    """The measured alpha with the best objective, and why; or why there is none.
 
     Attributes
     ----------
     alpha, loss, value
-        The alpha, or mu where noise is Gaussian, its measured median loss, and U_priv - loss there.
+        The alpha, or mu where noise is Gaussian, its measured median loss, and U_priv - loss there;
+        None where nothing is recommended.
     near
         Other measured alphas whose objective lies within the uncertainty of both.
     end
@@ -40,9 +43,9 @@ class Recommendation:
         ``alpha`` or ``mu``.
     """
 
-    alpha: float
-    loss: float
-    value: float
+    alpha: float | None
+    loss: float | None
+    value: float | None
     near: tuple[float, ...]
     end: bool
     fitted: Design | None
@@ -111,8 +114,8 @@ def recommend(
     limits, ceiling, floor
         The range of alpha, the largest loss, the least utility.
     blind
-        The loss of answers that look at no row, where it is known: a recommended alpha that is no
-        better says so.
+        The loss of answers that look at no row, where it is known: only an alpha that is of use
+        (:func:`~dynadp.research.zones.is_useful`) is recommended.
     """
     w, unit = w or PrivacyUtility(), unit_of(points)
     known = sorted(points, key=lambda point: float(point[unit]))
@@ -126,6 +129,10 @@ def recommend(
     ]
     if not allowed:
         raise DeclarationError(f"no measured {unit} is left: {asked}")
+    tried, allowed = allowed, [point for point in allowed if is_useful(point, blind)]
+    fitted = _maximum(fit, w, known, unit)
+    if not allowed:
+        return Recommendation(None, None, None, (), False, fitted, _none(tried, blind, unit), unit)
     values = [float(w(point[unit])) - float(point["median"]) for point in allowed]
     at = int(np.argmax(values))
     best, value = allowed[at], values[at]
@@ -136,13 +143,19 @@ def recommend(
         if point is not best
         and other >= value - APART * sqrt(point.get("error", 0.0) ** 2 + error**2)
     )
-    end = at in (0, len(allowed) - 1)
+    end = best is tried[0] or best is tried[-1]
     reasons = [
         f"{_counted(known, unit)}; U_priv - loss is largest at {unit} = {alpha:.4g}: {value:.4g}, "
         f"with a median loss of {loss:.4g}"
     ]
-    if len(allowed) < len(known):
-        reasons.append(f"{len(allowed)} of them are allowed: {asked}")
+    if len(tried) < len(known):
+        reasons.append(f"{len(tried)} of them are allowed: {asked}")
+    if len(allowed) < len(tried):
+        number = len(tried) - len(allowed)
+        reasons.append(
+            f"{number} of them {'is' if number == 1 else 'are'} left out: within {_noise(tried)}, "
+            f"the loss there is that of {BLIND}, {blind:.4g}"
+        )
     if near:
         listed = ", ".join(f"{a:.4g}" for a in near)
         reasons.append(
@@ -150,24 +163,44 @@ def recommend(
             f"errors"
         )
     if end:
-        which = "only" if len(allowed) == 1 else "smallest" if at == 0 else "largest"
+        which = "only" if len(tried) == 1 else "smallest" if best is tried[0] else "largest"
         reasons.append(
             f"it is the {which} {unit} that was measured and is allowed: a better one may lie "
             "beyond"
         )
-    if blind is not None and loss >= blind - APART * error:
-        reasons.append(
-            f"its loss cannot be told apart from {blind:.4g}, that of always giving the commoner "
-            f"answer: ask for a ceiling below that if the model is to be of use"
-        )
-    fitted = None
-    if fit is not None:
-        fitted = design(fit, w, float(known[0][unit]) * (1 - 1e-9), float(known[-1][unit]))
-        words = tuple(reason.replace("alpha", unit) for reason in fitted.reasons)
-        end_wins = fitted.end_wins and fitted.end_wins.replace("alpha", unit)
-        fitted = replace(fitted, reasons=words, end_wins=end_wins)
     reasons.append(_fits(fitted, allowed, values, at, unit))
     return Recommendation(alpha, loss, value, near, end, fitted, tuple(reasons), unit)
+
+
+def _maximum(
+    fit: AccuracyLoss | None, w: PrivacyUtility, known: Sequence[Point], unit: str
+) -> Design | None:
+    """What the fitted curve alone would choose."""
+    if fit is None:
+        return None
+    found = design(fit, w, float(known[0][unit]) * (1 - 1e-9), float(known[-1][unit]))
+    words = tuple(reason.replace("alpha", unit) for reason in found.reasons)
+    end_wins = found.end_wins and found.end_wins.replace("alpha", unit)
+    return replace(found, reasons=words, end_wins=end_wins)
+
+
+def _none(tried: Sequence[Point], blind: float | None, unit: str) -> tuple[str, ...]:
+    """Why nothing is recommended."""
+    best = min(tried, key=lambda point: float(point["median"]))
+    return (
+        f"nothing is recommended: {BLIND} has a loss of {blind:.4g}, and no {unit} that was "
+        f"measured is better by more than {_noise(tried)}. The best has a median loss of "
+        f"{best['median']:.4g}, which may be as large as {upper_loss(best):.4g}",
+        "more public rows to measure on would make the interval narrower; more rows at the nodes, "
+        "fewer columns or a larger total would make the model better",
+    )
+
+
+def _noise(points: Sequence[Point]) -> str:
+    """What widens a loss, in words."""
+    if all("high" in point for point in points):
+        return "the interval of the noise and the sampling error"
+    return f"{APART:g} standard errors"
 
 
 def _fits(

@@ -1,7 +1,8 @@
 from . import authorities as authorities
 from . import identities as identities
+from .asking import Question as Question
+from .asking import parts as parts
 from .backups import backup_ledger as backup_ledger
-from .backups import put_copy as put_copy
 from .backups import restore_ledger as restore_ledger
 from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
@@ -23,6 +24,7 @@ from .evaluation import measure_privately as measure_privately
 from .exports import LedgerExport as LedgerExport
 from .exports import export_ledger as export_ledger
 from .exports import verify_export as verify_export
+from .fields import loopback as loopback
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run
 from .folder import read_rounds as read_rounds
@@ -30,6 +32,8 @@ from .headroom import Headroom as Headroom
 from .headroom import LargestTotal as LargestTotal
 from .headroom import NextRun as NextRun
 from .headroom import find_headroom as find_headroom
+from .health import RelayHealth as RelayHealth
+from .health import serving_health as serving_health
 from .identities import Identity as Identity
 from .ledgers import close_run as close_run
 from .ledgers import close_runs as close_runs
@@ -47,13 +51,14 @@ from .measures import measure_of as measure_of
 from .model import Model as Model
 from .model import load_model as load_model
 from .node_file import is_node_file as is_node_file
+from .partial import model_of as model_of
 from .partial import partial_model as partial_model
+from .partial import released_messages as released_messages
 from .preparation import open_ledgers as open_ledgers
 from .preparation import plan_from_file as plan_from_file
 from .prospect import LedgerProspect as LedgerProspect
 from .prospect import Prospect as Prospect
 from .prospect import prospect_of as prospect_of
-from .questions import Question as Question
 from .questions import declared_answer as declared_answer
 from .questions import declared_column as declared_column
 from .questions import interview as interview
@@ -63,7 +68,7 @@ from .record import Kind as Kind
 from .record import RecordedPlan as RecordedPlan
 from .record import RunRecord as RunRecord
 from .record import counted as counted
-from .recovery import begin_again as begin_again
+from .recovery import Anew as Anew
 from .recovery import recover_ledger as recover_ledger
 from .results import NodeCheck as NodeCheck
 from .results import NodeEnd as NodeEnd

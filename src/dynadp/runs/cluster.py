@@ -189,6 +189,8 @@ class Ranks:
             self.planned.pulls(),
             np.array([[line.disagreement] for line in ranked]),
             np.array([[line.change] for line in ranked]),
+            apart=None if ranked[0].apart is None else np.array([ranked[0].apart]),
+            noise=ranked[0].noise,
         )
         self.folder.note(entry)
         self.on_round(entry)

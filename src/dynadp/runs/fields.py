@@ -98,16 +98,16 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-def _loopback(where: str) -> str:
-    """Refuse an address that other machines could reach."""
-    if is_loopback(where.rpartition(":")[0]):
+def loopback(where: str) -> str:
+    """Return a ``host:port``; refuse one that other machines could reach."""
+    if is_loopback(_address(where).rpartition(":")[0]):
         return where
     raise ValueError(
         "must be a loopback address, such as 127.0.0.1:9464: it answers whoever reaches it"
     )
 
 
-Loopback = Annotated[Address, AfterValidator(_loopback)]
+Loopback = Annotated[Address, AfterValidator(loopback)]
 
 
 class Section(BaseModel):

@@ -1,4 +1,6 @@
-"""How a node is, over HTTP on this machine alone: ``/healthz`` and Prometheus' ``/metrics``."""
+"""How a node or a relay is, over HTTP on this machine alone: ``/healthz`` and Prometheus'
+``/metrics``.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -7,9 +9,10 @@ from datetime import datetime
 from socket import AF_INET6
 from socketserver import TCPServer, ThreadingMixIn
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from dynadp.engines import RelayState
 from dynadp.errors import ConfigError
 from dynadp.runs.fields import is_loopback
 from dynadp.runs.status_writer import StatusWriter
@@ -19,6 +22,16 @@ if TYPE_CHECKING:
 
 _WELL = ("starting", "agreeing", "running", "finished", "parted")
 Begin = Callable[[str, list[tuple[str, str]]], Any]
+
+
+class Health(Protocol):
+    """What is asked how it is."""
+
+    def look(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether it is well, and more about it."""
+
+    def collect(self) -> Iterator["Metric"]:
+        """Yield its numbers for Prometheus, one family after the other."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -46,9 +59,9 @@ class _Handler(WSGIRequestHandler):
 
 
 @contextmanager
-def serving_health(where: str | None, status: StatusWriter) -> Iterator[None]:
-    """Answer ``/healthz`` and ``/metrics`` on a loopback address while the node runs; nothing where
-    none is given.
+def serving_health(where: str | None, health: Health) -> Iterator[None]:
+    """Answer ``/healthz`` and ``/metrics`` on a loopback address meanwhile; nothing where none is
+    given.
     """
     if where is None:
         yield
@@ -57,7 +70,7 @@ def serving_health(where: str | None, status: StatusWriter) -> Iterator[None]:
     host = host.strip("[]")
     kind = _Server6 if ":" in host else _Server
     try:
-        server = make_server(host, int(port), application(status), kind, _Handler)
+        server = make_server(host, int(port), application(health), kind, _Handler)
     except OSError as error:
         raise ConfigError(
             f"health = {where!r}: cannot listen there ({error.strerror}); choose another port, or "
@@ -73,13 +86,13 @@ def serving_health(where: str | None, status: StatusWriter) -> Iterator[None]:
         thread.join()
 
 
-def application(status: StatusWriter) -> Callable[[dict[str, Any], Begin], Iterable[bytes]]:
-    """Return the WSGI application: it shows what is in status.json, and nothing of rows."""
+def application(health: Health) -> Callable[[dict[str, Any], Begin], Iterable[bytes]]:
+    """Return the WSGI application."""
     from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(_Numbers(status))
+    registry.register(health)
     metrics = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], begin: Begin) -> Iterable[bytes]:
@@ -91,10 +104,10 @@ def application(status: StatusWriter) -> Callable[[dict[str, Any], Begin], Itera
             return found
         if environ["PATH_INFO"] != "/healthz":
             return _text(begin, "404 Not Found", "there are /healthz and /metrics\n")
-        well = status.state in _WELL and status.fresh
-        state = {"healthy": well, "status_is_written": status.fresh, **status.to_json()}
+        well, more = health.look()
         code = "200 OK" if well else "503 Service Unavailable"
-        return _text(begin, code, json.dumps(state, indent=1) + "\n", "application/json")
+        words = json.dumps({"healthy": well, **more}, indent=1) + "\n"
+        return _text(begin, code, words, "application/json")
 
     return answer
 
@@ -104,11 +117,17 @@ def _text(begin: Begin, code: str, words: str, kind: str = "text/plain") -> list
     return [words.encode()]
 
 
-class _Numbers:
-    """status.json as Prometheus' numbers."""
+class NodeHealth:
+    """How a node is: what is in status.json, and nothing of rows."""
 
     def __init__(self, status: StatusWriter) -> None:
         self.status = status
+
+    def look(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether it goes on and its status is written, and that status."""
+        fresh = self.status.fresh
+        well = self.status.state in _WELL and fresh
+        return well, {"status_is_written": fresh, **self.status.to_json()}
 
     def collect(self) -> Iterator["Metric"]:
         """Yield one family after the other."""
@@ -156,3 +175,32 @@ class _Numbers:
         refused = CounterMetricFamily("dynadp_refused_letters", "Letters that were refused.")
         refused.add_metric([], sum(state["rejected"].values()))
         yield refused
+
+
+class RelayHealth:
+    """How a relay is: whether it listens, and who has a link."""
+
+    def __init__(self, state: RelayState, certificate_ends: datetime) -> None:
+        self.state, self.certificate_ends = state, certificate_ends
+
+    def look(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether it listens, and the links."""
+        links = dict(self.state.links)
+        ends = self.certificate_ends.isoformat()
+        return self.state.listening, {"links": links, "certificate_ends": ends}
+
+    def collect(self) -> Iterator["Metric"]:
+        """Yield one family after the other."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        listening = int(self.state.listening)
+        yield GaugeMetricFamily("dynadp_relay_listening", "1 while it listens.", listening)
+        links = GaugeMetricFamily("dynadp_relay_links", "Links of a member.", labels=["member"])
+        for member, count in dict(self.state.links).items():
+            links.add_metric([member], count)
+        yield links
+        yield GaugeMetricFamily(
+            "dynadp_certificate_end_timestamp_seconds",
+            "When the certificate ends.",
+            self.certificate_ends.timestamp(),
+        )

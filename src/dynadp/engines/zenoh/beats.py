@@ -6,7 +6,7 @@ lease (:mod:`dynadp.engines.zenoh.leases`).
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from threading import Lock
 from time import monotonic
@@ -21,6 +21,10 @@ from dynadp.errors import Rejected
 PAUSE, FRESH = 1.0, 4.0  # seconds between two questions; that an answer proves presence for
 _LARGEST = 4096  # bytes of what one says
 _OPEN, _EACH = 8, 20  # questions that may be open, and answers to one neighbour in a second
+_NOT_GRANTED = {  # what a lease's answer means, for the log
+    "held": "to a second life of it: another machine runs under it, or it was killed a moment ago",
+    "old": "to a life of it before the last one: a copy of its machine, or its disk put back",
+}
 
 
 class Beats:
@@ -32,10 +36,14 @@ class Beats:
         Its letters.
     grants, lease
         What it granted to others; its own lease, where it needs one.
+    warn
+        Logs that a name was not granted.
     """
 
-    def __init__(self, post: Inbox, grants: Grants, lease: Lease | None) -> None:
-        self.post, self.grants, self.lease = post, grants, lease
+    def __init__(
+        self, post: Inbox, grants: Grants, lease: Lease | None, warn: Callable[[str], None]
+    ) -> None:
+        self.post, self.grants, self.lease, self._warn = post, grants, lease, warn
         self._open: dict[str, OrderedDict[str, float]] = {}
         self._proven: dict[str, float] = {}
         self._answered: dict[str, tuple[int, int]] = {}
@@ -75,9 +83,9 @@ class Beats:
                 life, number = body["life"], body["number"]
                 if not (isinstance(life, str) and len(life) <= 64 and type(number) is int):
                     raise Rejected("malformed: no life of a node")
-                told = self.grants.answer(
-                    author, life, min(number, 2**60), leaves=bool(body.get("leaves"))
-                )
+                told = self.grants.answer(author, life, number, leaves=bool(body.get("leaves")))
+        if why := _NOT_GRANTED.get(told.get("lease", "")):
+            self._warn(f"did not grant the name {author} {why}")
         return author, self._letter({"to": author, "answers": str(body["asks"])[:64], **told})
 
     def hear(self, j: str, data: bytes) -> None:

@@ -101,7 +101,7 @@ class Links:
         self.prefix = f"dynadp/{rules.run.hex()[:32]}"
         self._warn, self._tell = RateLimitedLog(), RateLimitedLog(free=30)
         grants = Grants(self.post.path.with_suffix(".leases.json"))
-        self._beats, self._over = Beats(self.post, grants, self.lease), Event()
+        self._beats, self._over = Beats(self.post, grants, self.lease, self._warn), Event()
         self._wrap: Wrapping = Bare()
         if self.site.relay:
             self._wrap = Envelopes(rules.me, self.post.key, rules.keys, rules.run)

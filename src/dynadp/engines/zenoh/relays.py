@@ -1,7 +1,9 @@
 """A relay, for nodes that cannot reach each other."""
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
@@ -12,7 +14,29 @@ from dynadp.engines.zenoh.gates import opened
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
 
 
-def relay(identity: Path, listen: str, stop: Event, out: Iterable[str] = ()) -> None:
+@dataclass
+class RelayState:
+    """How a relay is.
+
+    Attributes
+    ----------
+    listening
+        Whether it carries letters now.
+    links
+        How many links each member has.
+    """
+
+    listening: bool = False
+    links: Counter[str] = field(default_factory=Counter)
+
+
+def relay(
+    identity: Path,
+    listen: str,
+    stop: Event,
+    out: Iterable[str] = (),
+    state: RelayState | None = None,
+) -> None:
     """Carry letters between nodes that cannot reach each other, until it is asked to stop.
 
     Parameters
@@ -21,12 +45,14 @@ def relay(identity: Path, listen: str, stop: Event, out: Iterable[str] = ()) -> 
         The relay's folder, ``host:port`` to listen on, and what is set to stop it.
     out
         Names that the authority has revoked: their links carry nothing.
+    state
+        Kept up to date meanwhile, for whoever asks how the relay is.
 
     TLS ends here, and letters travel in envelopes that only their readers can open: a relay, and
     every member of the consortium that asks it, sees who sends when and how much. It can drop and
     delay letters; it can change or forge none, for the nodes check signatures.
     """
-    log = RateLimitedLog()
+    log, state = RateLimitedLog(), state or RelayState()
     config = {**link_settings("router", identity, [listen], ()), **denying(out)}
     session, gates = opened(config, log)
     with session, ExitStack() as stack:
@@ -35,9 +61,12 @@ def relay(identity: Path, listen: str, stop: Event, out: Iterable[str] = ()) -> 
         LOG.info("a relay on %s, for whoever has a certificate of the consortium", listen)
 
         def on_link(event: zenoh.LinkEvent) -> None:
-            up = event.kind == zenoh.SampleKind.PUT
-            log(f"{event.link.auth_identifier} is {'up' if up else 'away'}")
+            who, up = str(event.link.auth_identifier), event.kind == zenoh.SampleKind.PUT
+            log(f"{who} is {'up' if up else 'away'}")
+            state.links[who] += 1 if up else -1
 
         listener = session.info.declare_link_events_listener(on_link, history=True)
+        state.listening = True
         stop.wait()
+        state.listening = False
         del listener

@@ -1,5 +1,5 @@
-"""Accuracy against alpha on public rows, the way from either to the other, and the recommended
-alpha.
+"""Accuracy against epsilon on public rows, the way from either to the other, and the recommended
+total.
 
 Every number rests on rows that are made here or declared public: a sweep over private rows would
 spend budget itself.
@@ -8,7 +8,7 @@ spend budget itself.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import ceil, floor, isclose
+from math import ceil, exp, floor, isclose, log10
 from threading import Lock
 from typing import Any
 
@@ -35,7 +35,10 @@ from dynadp.research import (
     DRAWS,
     MOST,
     SEED,
+    Zones,
+    evened,
     fit_points,
+    is_useful,
     measure_baselines,
     recommend,
     totals_to_try,
@@ -131,27 +134,31 @@ class Advisor:
         """From a total epsilon to alpha, its meaning, and the accuracy to expect."""
         if not 0 < epsilon <= 100:
             raise DeclarationError(f"epsilon is {epsilon:g}; expected a total above 0, at most 100")
-        epsilon = float(f"{epsilon:.4g}")
+        epsilon = digits(epsilon)
         planned, delta = self.planned(epsilon), self.setting.delta
         total = planned.total.epsilon
-        asks = f"privacy.{self.unit} = {planned.alpha:.3g}"
-        if self.setting.given is None:
-            asks = f"privacy.epsilon = {epsilon:.3g}"
         return {
             "reached": True,
             "epsilon": epsilon,
             "total": total,
+            "cost": upper_bound(total),
             "unit": self.unit,
             "alpha": planned.alpha,
             "centring": max(planned.centrings, default=None),
             "rounds": planned.rounds,
             "odds": guess_words(total, delta, planned.unit),
             "right": guesses_in_100(total, delta),
-            "asks": asks,
+            "asks": f"privacy.{self.asks(epsilon)[0]} = {self.asks(epsilon)[1]:g}",
             "honesty": found.to_json() if (found := self.honesty(epsilon)) else None,
             "accuracy": self.expected(epsilon),
-            "words": self._sentence(epsilon, total),
+            "words": self._sentence(epsilon),
         }
+
+    def asks(self, epsilon: float) -> tuple[str, float]:
+        """The key of a run file's [privacy] that asks for this total, and its value."""
+        if self.setting.given is None:
+            return "epsilon", digits(epsilon)
+        return self.unit, digits(self.planned(epsilon).alpha * (1 - 5e-4))  # never above it
 
     def totals(self, epsilon: float) -> list[dict[str, Any]]:
         """How the total grows over the rounds of this choice, under each accounting."""
@@ -169,65 +176,93 @@ class Advisor:
         _, own = worst(self.planned(epsilon).events, self.setting.delta)
         return Honesty.of(own, self.setting.delta)
 
+    @property
+    def curve(self) -> list[dict[str, float]]:
+        """The measured points, evened: right answers in 100 that never fall as the total grows."""
+        return [
+            {**one, **_right(fair)}
+            for one, fair in zip(self.points, evened(list(map(_wrong, self.points))), strict=True)
+        ]
+
     def for_accuracy(self, target: float) -> dict[str, Any]:
-        """From right answers in 100 to the smallest total whose median reaches them on the swept
-        rows.
+        """From right answers in 100 to the smallest total whose evened median reaches them on the
+        swept rows.
         """
         if len(self.points) < 2:
             return {"reached": False, "words": "The sweep has not come that far yet."}
-        best = np.maximum.accumulate([point["median"] for point in self.points])
+        best = [point["median"] for point in self.curve]
         totals = [point["epsilon"] for point in self.points]
-        if not target <= best[-1]:
+        if not target <= best[-1] + 1e-9:
             words = (
                 f"No total up to {MOST:g} reached {target:.1f} in 100 on these rows; the best was "
                 f"{best[-1]:.1f}."
             )
             return {"reached": False, "words": words}
-        at = int(np.searchsorted(best, target))
+        at = min(int(np.searchsorted(best, target)), len(best) - 1)
         if at == 0:
             return self.for_total(totals[0])
         near = slice(at - 1, at + 1)
-        return self.for_total(float(np.exp(np.interp(target, best[near], np.log(totals[near])))))
+        found = exp(float(np.interp(target, best[near], np.log(totals[near]))))
+        return self.for_total(min(digits(found, up=True), totals[-1]))
 
     def expected(self, epsilon: float) -> dict[str, Any] | None:
-        """Right answers in 100: as measured, or ``between`` two measured totals, straight in ln
-        epsilon; None outside them.
+        """Right answers in 100 on the evened curve: as ``measured``, or ``between`` two measured
+        totals, straight in ln epsilon; None outside them. And whether they are ``clear`` of the
+        commoner answer.
         """
         totals = [point["epsilon"] for point in self.points]
         if not totals or not totals[0] * (1 - 1e-9) <= epsilon <= totals[-1] * (1 + 1e-9):
             return None
-        expected: dict[str, Any] = {"between": None}
+        curve = self.curve
+        found: dict[str, Any] = {"between": None, "measured": None}
         for name in ("median", "low", "high"):
-            values = [point[name] for point in self.points]
-            expected[name] = float(np.interp(np.log(epsilon), np.log(totals), values))
+            values = [point[name] for point in curve]
+            found[name] = float(np.interp(np.log(epsilon), np.log(totals), values))
         # epsilon is asked for with four digits
-        if not any(isclose(total, epsilon, rel_tol=1e-3) for total in totals):
+        near = [one for one in self.points if isclose(one["epsilon"], epsilon, rel_tol=1e-3)]
+        if near:
+            found["measured"] = near[0]["median"]
+        else:
             at = int(np.searchsorted(totals, epsilon))
-            expected["between"] = totals[at - 1 : at + 1]
-        return expected
+            found["between"] = totals[at - 1 : at + 1]
+        blind = self.blind
+        found["clear"] = is_useful(_wrong({"error": 0, **found}), blind)
+        return found
+
+    @property
+    def blind(self) -> float | None:
+        """The loss of answers that look at no row, once it is known."""
+        known = [self.baselines[name] for name in (COMMONER, ALIKE) if name in self.baselines]
+        return 1 - known[0] / 100 if known else None
+
+    def zones(self) -> Zones | None:
+        """Where a model is no better than the commoner answer, and where more of the total gains
+        nothing; None before the sweep is over.
+        """
+        if not self.done or self.problem or not self.points:
+            return None
+        losses = [{**_wrong(point), "epsilon": point["epsilon"]} for point in self.points]
+        return Zones.of(losses, self.blind)
 
     def recommended(self) -> dict[str, Any]:
-        """The measured alpha with the best U_priv minus wrong answers, its total, and why; or why
-        there is none.
+        """The measured total with the best U_priv minus wrong answers, of those that are of use,
+        and why; or why there is none.
         """
         if self.problem or not self.done:
             return {"alpha": None, "reasons": [self.problem or "The sweep is not finished."]}
-        losses = [_wrong(point) for point in self.points]
-        known = [self.baselines[name] for name in (COMMONER, ALIKE) if name in self.baselines]
-        blind = 1 - known[0] / 100 if known else None
-        found = recommend(losses, fit=fit_points(losses), blind=blind)
+        losses = [{self.unit: point["alpha"], **_wrong(point)} for point in self.points]
+        found = recommend(losses, fit=fit_points(losses), blind=self.blind)
+        reasons = [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
+        if found.alpha is None:
+            return {"alpha": None, "reasons": reasons}
         epsilon = next(point["epsilon"] for point in self.points if point["alpha"] == found.alpha)
-        return {
-            "alpha": found.alpha,
-            "epsilon": epsilon,
-            "total": self.planned(epsilon).total.epsilon,
-            "reasons": [reason[0].upper() + reason[1:] + "." for reason in found.reasons],
-        }
+        total = self.planned(epsilon).total.epsilon
+        return {"alpha": found.alpha, "epsilon": epsilon, "total": total, "reasons": reasons}
 
-    def _sentence(self, epsilon: float, total: float) -> str:
+    def _sentence(self, epsilon: float) -> str:
         delta, found = self.setting.delta, self.expected(epsilon)
         privacy = (
-            f"With a total of epsilon = {upper_bound(total)} at delta = {delta:g} over all rounds"
+            f"With a total of epsilon = {upper_bound(epsilon)} at delta = {delta:g} over all rounds"
             f"{honest_words(self.planned(epsilon).total.honest)}"
         )
         if not self.baselines or found is None:
@@ -235,23 +270,40 @@ class Advisor:
         # outwards, so that nothing is promised that was not measured
         how = "as measured"
         if found["between"]:
-            between = " and ".join(f"{total:.3g}" for total in found["between"])
+            between = " and ".join(f"{total:g}" for total in found["between"])
             how = f"interpolated between the measured totals {between}"
+        elif round(found["measured"], 1) != round(found["median"], 1):
+            how = f"measured, and evened with the totals beside it ({found['measured']:.1f} alone)"
+        useless = ""
+        if not found["clear"]:
+            useless = " That cannot be told from always giving the commoner answer."
         if not self.setting.objective.plain:
             lines = "; ".join(f"{name} {value:.1f}" for name, value in self.baselines.items())
             return (
                 f"{privacy}, the {self.setting.objective.better} would be {found['low']:.1f} to "
-                f"{found['high']:.1f}, {how}, on {self.source}. There: {lines}. The range holds "
-                f"{SEVERAL} ({self.rows:,} rows)."
+                f"{found['high']:.1f}, {how}, on {self.source}. There: {lines}.{useless} The range "
+                f"holds {SEVERAL} ({self.rows:,} rows)."
             )
         low, high = floor(found["low"]), ceil(found["high"])
         without, commoner = (round(value) for value in self.baselines.values())
         return (
             f"{privacy}, {low} to {high} in 100 people would get the right answer, {how}, on "
             f"{self.source}. Without privacy it would be {without} in 100 there, and always giving "
-            f"the commoner answer is right for {commoner} in 100. The range holds {SEVERAL} "
-            f"({self.rows:,} rows)."
+            f"the commoner answer is right for {commoner} in 100.{useless} The range holds "
+            f"{SEVERAL} ({self.rows:,} rows)."
         )
+
+
+def digits(epsilon: float, *, up: bool = False) -> float:
+    """A total in the four digits in which it is asked for and shown.
+
+    >>> digits(0.70713), digits(0.70713, up=True)
+    (0.7071, 0.7072)
+    """
+    if not up:
+        return float(f"{epsilon:.4g}")
+    unit = 10.0 ** (floor(log10(epsilon)) - 3)
+    return float(f"{ceil(epsilon / unit - 1e-9) * unit:.4g}")
 
 
 def _right(loss: Mapping[str, float]) -> dict[str, float]:
@@ -267,7 +319,6 @@ def _right(loss: Mapping[str, float]) -> dict[str, float]:
 def _wrong(point: Mapping[str, float]) -> dict[str, float]:
     """The share of wrong answers, from right ones in 100."""
     return {
-        "alpha": point["alpha"],
         "median": 1 - point["median"] / 100,
         "low": 1 - point["high"] / 100,
         "high": 1 - point["low"] / 100,

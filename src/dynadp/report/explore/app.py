@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 from starlette.applications import Starlette
@@ -27,24 +27,32 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dynadp._files import write_whole
 from dynadp._intervals import SEVERAL
-from dynadp.errors import DynadpError
+from dynadp.errors import DeclarationError, DynadpError
+from dynadp.privacy import guesses_in_100
 from dynadp.report import figures
-from dynadp.report.explore.advice import Advisor
-from dynadp.report.explore.watch import Watch
+from dynadp.report.budgets import ledger_files
+from dynadp.report.explore.advice import Advisor, digits
+from dynadp.report.explore.caps import CapView, read_caps
+from dynadp.report.explore.changes import changes
+from dynadp.report.explore.decision import NARROW, WIDE, Decision
+from dynadp.report.explore.run_text import privacy_section, with_total
+from dynadp.report.explore.watch import SHOWN, Watch
 from dynadp.report.honesty import ASSUMED, DECLARED
 from dynadp.report.page import STATIC, environment
 from dynadp.report.progress import thinned
+from dynadp.report.record_view import RunView
 from dynadp.research import LEAST, MOST, POINTS, Objective
+from dynadp.runs import load_run_file
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -83,7 +91,9 @@ class Guard:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                own = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    own.setdefault(name, value)  # a page may allow less, or other things
             await send(message)
 
         await (self.refusal(Request(scope)) or self.app)(scope, receive, answer)
@@ -103,6 +113,28 @@ class Guard:
         return None
 
 
+class Served(Protocol):
+    """A page that can be served: its addresses, and what begins and ends with the server.
+
+    Attributes
+    ----------
+    over
+        Set when the server ends, so that streams do.
+    """
+
+    over: Event
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Its addresses."""
+
+    def begin(self) -> None:
+        """Start what it needs."""
+
+    def close(self) -> None:
+        """Wait for what was started."""
+
+
 class Explorer:
     """Answers the page's requests and streams what changes.
 
@@ -110,10 +142,12 @@ class Explorer:
     ----------
     advice, watch
         What is planned, and the folder that is watched.
+    file
+        The run file that is planned from; None without one.
     """
 
-    def __init__(self, advice: Advisor, watch: Watch) -> None:
-        self.advice, self.watch = advice, watch
+    def __init__(self, advice: Advisor, watch: Watch, file: Path | None = None) -> None:
+        self.advice, self.watch, self.file = advice, watch, file
         self.over = Event()
         self.threads = [Thread(target=work, daemon=True) for work in (self._sweep, self._follow)]
 
@@ -130,6 +164,22 @@ class Explorer:
         for thread in self.threads:
             thread.join()
 
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """The page's addresses."""
+        return [
+            Route("/", self.page),
+            Route("/api/start", self.start),
+            Route("/api/recommend", self.recommend),
+            Route("/api/totals", self.totals),
+            Route("/api/around", self.around),
+            Route("/run.toml", self.run_file),
+            Route("/pictures/{name}.svg", self.picture),
+            Route("/events", self.events),
+            Route("/vega.js", self.vega),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ]
+
     def _sweep(self) -> None:
         """Make what the page asks for first, then sweep."""
         bundle()
@@ -144,27 +194,117 @@ class Explorer:
             self.over.wait(TICK)
 
     def page(self, request: Request) -> Response:
-        """The page."""
+        """The page, with all that is known: ``?epsilon=`` is the choice, otherwise the plan's."""
         advice = self.advice
-        shown = {"setting": advice.setting, "watch": self.watch, "holds": SEVERAL}
-        words = {
-            "honesty": advice.honesty(advice.setting.epsilon),
+        setting, choice = advice.setting, self._choice(request)
+        shown = {
+            "setting": setting,
+            "watch": self.watch,
+            "state": {"simulation": False, "problem": "", "key": "", **self.watch.latest.state},
+            "holds": SEVERAL,
+            "choice": choice,
+            "answer": advice.for_total(choice),
+            "right": guesses_in_100(choice, setting.delta),
+            "swept": self._swept(choice),
+            "honesty": advice.honesty(choice),
             "unit": advice.unit,
             "assumed": ASSUMED,
             "declared": DECLARED,
-            **_measure_words(advice.setting.objective),
+            "parts": self._parts(choice),
+            "text": self._run_text(choice),
+            "of_file": self.file is not None,
+            **_measure_words(setting.objective),
         }
         template = environment().get_template("explore.html")
-        return HTMLResponse(template.render(least=LEAST, most=MOST, **shown, **words))
+        return HTMLResponse(template.render(least=LEAST, most=MOST, **shown))
+
+    @property
+    def _sums(self) -> bool:
+        """Whether all nodes stand at one point."""
+        return self.advice.planned(self.advice.setting.epsilon).algorithm == "sum"
+
+    def _choice(self, request: Request) -> float:
+        """The total that the address asks for; the plan's where it asks for none that can be."""
+        with suppress(KeyError, ValueError):
+            asked = float(request.query_params["epsilon"])
+            if LEAST <= asked <= MOST:
+                return digits(asked)
+        return digits(self.advice.setting.epsilon)
 
     def start(self, request: Request) -> Response:
         """The charts, empty, and where the sliders stand."""
-        charts = {name: figures.spec(figures.convergence((), name)) for name in figures.QUANTITIES}
+        charts = {
+            name: figures.spec(figures.convergence((), name, sums=self._sums))
+            for name in figures.QUANTITIES
+        }
         charts["totals"] = figures.spec(figures.totals((), self.advice.accountings))
         found = self.advice.honesty(self.advice.setting.epsilon)
         if found and found.drawn:
             charts["collusion"] = figures.spec(figures.collusion((), "epsilon", found.members))
-        return JSONResponse({"charts": charts, "epsilon": self.advice.setting.epsilon})
+        return JSONResponse({"charts": charts, "epsilon": digits(self.advice.setting.epsilon)})
+
+    def picture(self, request: Request) -> Response:
+        """A chart as a picture, for readers without JavaScript."""
+        choice, name = self._choice(request), request.path_params["name"]
+        found, rows = self.advice.honesty(choice), thinned(self.watch.latest.rows)
+        chart = None
+        if name in figures.QUANTITIES and figures.flat(rows, name):
+            chart = figures.convergence(rows, name, sums=self._sums)
+        elif name == "totals":
+            chart = figures.totals(self.advice.totals(choice))
+        elif name == "collusion" and found and found.drawn:
+            chart = figures.collusion(found.points, "epsilon", found.members)
+        if chart is None:
+            return PlainTextResponse("there is no such picture", 404)
+        return Response(figures.image(chart, "white"), media_type="image/svg+xml")
+
+    def around(self, request: Request) -> Response:
+        """``?epsilon=``: what would change, the caps and the run file, for that choice."""
+
+        def parts(epsilon: float) -> dict[str, str]:
+            if not 0 < epsilon <= 100:
+                raise DeclarationError(f"epsilon is {epsilon:g}; expected a total in (0, 100]")
+            return {**self._parts(digits(epsilon)), "text": self._run_text(digits(epsilon))}
+
+        return _answer(request, {"epsilon": parts})
+
+    def run_file(self, request: Request) -> Response:
+        """The run file with the choice, to be kept."""
+        headers = {"Content-Disposition": 'attachment; filename="run.toml"'}
+        text = self._run_text(self._choice(request))
+        return Response(text, media_type="application/toml", headers=headers)
+
+    def _run_text(self, choice: float) -> str:
+        """The run file with the chosen total, or the section that a run file needs."""
+        setting, (key, value) = self.advice.setting, self.advice.asks(choice)
+        if self.file is not None:
+            with suppress(DynadpError, OSError):
+                return with_total(self.file.read_text(encoding="utf-8"), key, value)
+        return privacy_section(
+            key, value, setting.delta, self.advice.planned(choice).mechanism.name
+        )
+
+    def _caps(self, choice: float) -> list[CapView]:
+        files: Mapping[str, Path] = {}
+        with suppress(DynadpError, OSError):
+            if self.file is not None:
+                file = load_run_file(self.file)
+                named = {node.name: node.ledger for node in file.nodes if node.ledger}
+                if file.run.seed is None:  # a SIMULATION enters none
+                    files = {node: self.file.parent / own for node, own in named.items()}
+            elif self.watch.path is not None:
+                files = ledger_files(RunView.read(self.watch.path))
+        setting = self.advice.setting
+        return read_caps(files, self.advice.planned(choice).events, setting.unit, SHOWN)
+
+    def _parts(self, choice: float) -> dict[str, str]:
+        """The pieces of the page that follow the choice."""
+        advice, pieces = self.advice, environment().get_template("explore_parts.html")
+        found = changes(advice.setting, choice, advice.expected)
+        caps, known = self._caps(choice), advice.expected(choice)
+        shown = {"choice": choice, "changes": found, "caps": caps, "known": known}
+        shown |= {"better": advice.setting.objective.better, "shown": SHOWN}
+        return {part: pieces.render(part=part, **shown) for part in ("changes", "caps")}
 
     def recommend(self, request: Request) -> Response:
         """``?epsilon=`` or ``?accuracy=``, right answers in 100: the choice that follows."""
@@ -211,26 +351,47 @@ class Explorer:
                 yield _event("sweep", self._swept())
             await anyio.sleep(TICK)
 
-    def _swept(self) -> dict[str, Any]:
-        advice, chart = self.advice, None
-        if len(advice.points) > 1:
-            chart = figures.spec(
-                figures.accuracy(
-                    advice.points,
-                    advice.baselines,
-                    advice.unit,
-                    advice.setting.objective.better,
-                )
+    def _swept(self, choice: float | None = None) -> dict[str, Any]:
+        advice = self.advice
+        setting, recommended, zones = advice.setting, advice.recommended(), advice.zones()
+        choice = digits(setting.epsilon) if choice is None else choice
+        pictures, curve = [], advice.curve
+        pieces = environment().get_template("explore_parts.html")
+        decision = None
+        if len(curve) > 1:
+            decision = Decision(
+                measured=advice.points,
+                curve=curve,
+                baselines=advice.baselines,
+                zones=zones,
+                delta=setting.delta,
+                better=setting.objective.better,
+                planned=digits(setting.epsilon),
+                recommended=recommended.get("epsilon"),
+                asked_by="run file" if self.file else "this plan",
             )
+            pictures = [decision.drawn(width, choice) for width in (WIDE, NARROW)]
+        shown = {
+            "points": list(zip(advice.points, curve, strict=True)),
+            "unit": advice.unit,
+            "zones": decision.zone_list() if decision else [],
+            "recommended": recommended,
+            "done": advice.done,
+            "delta": setting.delta,
+        }
         return {
-            "chart": chart,
-            "points": advice.points,
+            "pictures": pictures,
+            "points": curve,
             "unit": advice.unit,
             "of": POINTS,
             "source": advice.source,
             "done": advice.done,
             "problem": advice.problem,
-            "recommended": advice.recommended(),
+            "recommended": recommended,
+            "parts": {
+                part: pieces.render(part=part, **shown)
+                for part in ("zones", "points", "recommended")
+            },
         }
 
 
@@ -254,27 +415,18 @@ def bundle() -> str:
     return made
 
 
-def application(explorer: Explorer, token: str, port: int) -> ASGIApp:
-    """The page's application, guarded.
+def application(shown: Served, token: str, port: int) -> ASGIApp:
+    """A page's application, guarded.
 
     Parameters
     ----------
-    explorer
+    shown
         What is shown.
     token, port
         The token that every path begins with, and the port of this machine.
     """
-    routes = [
-        Route("/", explorer.page),
-        Route("/api/start", explorer.start),
-        Route("/api/recommend", explorer.recommend),
-        Route("/api/totals", explorer.totals),
-        Route("/events", explorer.events),
-        Route("/vega.js", explorer.vega),
-        Mount("/static", StaticFiles(directory=STATIC)),
-    ]
     hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-    return Guard(Starlette(routes=[Mount(f"/{token}", routes=routes)]), token, hosts)
+    return Guard(Starlette(routes=[Mount(f"/{token}", routes=shown.routes)]), token, hosts)
 
 
 def _answer(request: Request, ways: Mapping[str, Callable[[float], Any]]) -> Response:

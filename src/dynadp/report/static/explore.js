@@ -7,9 +7,9 @@ const page = { points: [], rows: [], asked: 0, choice: null, recommended: null }
 
 // ---- the two sliders -----------------------------------------------------------------------------------------------------
 const least = Math.log(Number(at("epsilon").dataset.least)), most = Math.log(Number(at("epsilon").dataset.most));
-const toEpsilon = (step) => Math.exp(least + ((most - least) * step) / Number(at("epsilon").max));
+const digits = (value) => Number(value.toPrecision(4)); // as a total is asked for and shown, everywhere
+const toEpsilon = (step) => Number(Math.exp(least + ((most - least) * step) / Number(at("epsilon").max)).toPrecision(3));
 const toStep = (epsilon) => Math.round(((Math.log(epsilon) - least) / (most - least)) * Number(at("epsilon").max));
-const digits = (value) => Number(value.toPrecision(3)).toString();
 
 function say(slider, text) {
   at(`${slider}-out`).value = text;
@@ -26,7 +26,14 @@ function setAccuracy({ median, between }) {
   say("accuracy", `${median.toFixed(1)} (${between ? "interpolated" : "measured"})`);
 }
 
-async function ask(query) {
+// The choice is in the address: a copied address, "back" and another load lead to it. A new entry of the history for each
+// choice, not for each step of a slider on its way there.
+function remember(epsilon, entry) {
+  const address = `?epsilon=${digits(epsilon)}`;
+  if (location.search !== address) history[entry ? "pushState" : "replaceState"](null, "", address);
+}
+
+async function ask(query, entry = false) {
   const number = ++page.asked;
   const answer = await fetch(`api/recommend?${query}`).then((reply) => reply.json()).catch(() => null);
   if (answer === null || number !== page.asked) return; // a later question is on its way
@@ -35,20 +42,30 @@ async function ask(query) {
     return;
   }
   page.choice = answer;
-  if (query.startsWith("accuracy")) setEpsilon(answer.epsilon);
-  else if (answer.accuracy) setAccuracy(answer.accuracy);
+  setEpsilon(answer.epsilon);
+  if (answer.accuracy) setAccuracy(answer.accuracy);
+  remember(answer.epsilon, entry);
   at("sentence").textContent = answer.words;
   const first = answer.centring ? `, and ${digits(answer.centring)} for the centring round` : "";
   const spare = answer.honesty?.spares ? ` and ${answer.honesty.spares}` : "";
   if (answer.honesty) colluding(answer.honesty);
   at("numbers").textContent =
-    `That is ${answer.unit} = ${digits(answer.alpha)} for each of ${answer.rounds} rounds${spare}${first}; ` +
-    `a run file asks for it with ${answer.asks}.`;
+    `The plan costs epsilon = ${answer.cost}: ${answer.unit} = ${digits(answer.alpha)} for each of ${answer.rounds} rounds` +
+    `${spare}${first}. A run file asks for it with ${answer.asks}.`;
   at("odds").textContent = `${answer.odds[0].toUpperCase()}${answer.odds.slice(1)}.`;
   dots(answer.right);
   mark();
-  const totals = await fetch(`api/totals?epsilon=${answer.epsilon}`).then((reply) => reply.json()).catch(() => null);
-  if (totals !== null && number === page.asked) await Charts.update("totals", "totals", totals);
+  const of = (path) => fetch(`api/${path}?epsilon=${answer.epsilon}`).then((reply) => reply.json()).catch(() => null);
+  const [around, totals] = await Promise.all([of("around"), of("totals")]);
+  if (number !== page.asked) return;
+  if (around !== null && !around.error) {
+    at("changes").innerHTML = around.changes;
+    at("caps").innerHTML = around.caps;
+    at("text").textContent = around.text;
+    at("save").href = `run.toml?epsilon=${answer.epsilon}`;
+    at("copied").textContent = "";
+  }
+  if (totals !== null) await Charts.update("totals", "totals", totals);
 }
 
 function colluding({ rows, points }) {
@@ -67,9 +84,22 @@ function colluding({ rows, points }) {
   Charts.update("collusion", "collusion", points);
 }
 
+// Moves the mark of the choice in both drawings, wide and narrow, by the numbers that they carry.
 function mark() {
   const choice = page.choice;
-  if (choice?.accuracy) Charts.update("accuracy", "chosen", [{ alpha: choice.alpha, median: choice.accuracy.median }]);
+  if (!choice) return;
+  for (const svg of document.querySelectorAll(".decision")) {
+    const n = Object.fromEntries(Object.entries(svg.dataset).map(([name, value]) => [name, Number(value)]));
+    const share = Math.log(choice.epsilon / n.low) / Math.log(n.high / n.low);
+    const x = n.left + Math.min(Math.max(share, 0), 1) * (n.right - n.left);
+    const move = (part, y) => svg.querySelector(part).setAttribute("transform", `translate(0 ${y})`);
+    svg.querySelector(".choice").setAttribute("transform", `translate(${x} 0)`);
+    move(".choice .guess", n.even + ((choice.right - 50) / 50) * (n.sure - n.even));
+    svg.querySelector(".choice .accuracy").toggleAttribute("hidden", !choice.accuracy);
+    if (choice.accuracy) {
+      move(".choice .accuracy", n.bottom + ((choice.accuracy.median - n.least) / (n.most - n.least)) * (n.top - n.bottom));
+    }
+  }
 }
 
 function dots(right) {
@@ -86,19 +116,36 @@ function later(work) {
   pause = setTimeout(work, 80);
 }
 
-at("epsilon").addEventListener("input", () => {
-  const epsilon = toEpsilon(Number(at("epsilon").value));
-  say("epsilon", `epsilon ${digits(epsilon)}`);
-  later(() => ask(`epsilon=${epsilon}`));
-});
-at("accuracy").addEventListener("input", () => {
-  const value = Number(at("accuracy").value);
-  say("accuracy", value.toFixed(1));
-  later(() => ask(`accuracy=${value}`));
-});
-at("take").addEventListener("click", () => {
-  setEpsilon(page.recommended.epsilon);
-  ask(`epsilon=${page.recommended.epsilon}`);
+for (const [slider, shown] of [["epsilon", () => `epsilon ${toEpsilon(at("epsilon").value)}`],
+  ["accuracy", () => Number(at("accuracy").value).toFixed(1)]]) {
+  const query = () => `${slider}=${slider === "epsilon" ? toEpsilon(at("epsilon").value) : at("accuracy").value}`;
+  at(slider).addEventListener("input", () => {
+    page.asked += 1; // what is on its way belongs to an older place of the slider
+    say(slider, shown());
+    later(() => ask(query()));
+  });
+  at(slider).addEventListener("change", () => {
+    clearTimeout(pause);
+    ask(query(), true);
+  });
+}
+at("take").addEventListener("click", () => ask(`epsilon=${page.recommended.epsilon}`, true));
+addEventListener("popstate", () => ask(`epsilon=${chosen()}`));
+
+function chosen() {
+  const asked = Number(new URLSearchParams(location.search).get("epsilon"));
+  const inside = asked >= Number(at("epsilon").dataset.least) && asked <= Number(at("epsilon").dataset.most);
+  return inside ? asked : Number(at("epsilon").dataset.start);
+}
+
+at("copy").addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(at("text").textContent);
+    at("copied").textContent = "Copied.";
+  } catch {
+    getSelection().selectAllChildren(at("text"));
+    at("copied").textContent = "Selected: copy it with Ctrl+C.";
+  }
 });
 
 // ---- what the sweep finds ------------------------------------------------------------------------------------------------
@@ -106,35 +153,20 @@ async function swept(found) {
   page.points = found.points;
   at("progress").textContent = found.problem || (found.done ? "" : `${found.points.length} of ${found.of} totals are tried.`);
   if (found.source) at("source").textContent = at("source-2").textContent = found.source;
-  if (found.chart) {
+  for (const [part, html] of Object.entries(found.parts)) at(part).innerHTML = html;
+  page.recommended = found.recommended;
+  at("take").hidden = !found.done || !found.recommended.alpha;
+  if (found.pictures.length) {
     const medians = found.points.map((point) => point.median);
     const low = Math.ceil(10 * Math.min(...medians)) / 10, high = Math.floor(10 * Math.max(...medians)) / 10; // all can be had
-    Object.assign(at("accuracy"), { min: low.toFixed(1), max: high.toFixed(1), disabled: false });
+    Object.assign(at("accuracy"), { min: low.toFixed(1), max: Math.max(low, high).toFixed(1), disabled: false });
     at("accuracy-low").textContent = `fewer right (${low.toFixed(1)}), more private`;
     at("accuracy-high").textContent = `more right (${high.toFixed(1)}), less private`;
-    table(found.points, found.unit);
-    await Charts.show("accuracy", found.chart);
-    ask(`epsilon=${page.choice?.epsilon ?? at("epsilon").dataset.start}`);
+    at("decision").innerHTML = found.pictures.map((svg, i) => `<div class="${i ? "slim" : "broad"}">${svg}</div>`).join("");
+    mark();
+    await ask(`epsilon=${page.choice?.epsilon ?? chosen()}`);
   }
-  page.recommended = found.recommended;
-  const { alpha, total, reasons } = found.recommended;
-  if (!found.done) return;
-  at("recommended").textContent = alpha
-    ? `${found.unit} = ${digits(alpha)} a round, epsilon = ${digits(total)} in total: of the ${found.points.length} totals that were ` +
-      "measured, this one has the most utility of privacy, by the paper's measure, less wrong answers."
-    : "Nothing can be recommended.";
-  at("take").hidden = !alpha;
-  at("why").hidden = false;
-  at("why").open = !alpha;
-  at("reasons").replaceChildren(...reasons.map((reason) => Object.assign(document.createElement("li"), { textContent: reason })));
-}
-
-function table(points, unit) {
-  const row = (cells, tag) => `<tr>${cells.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
-  const head = row([unit, "total epsilon", "median", "from", "to"], "th");
-  const body = points.map((p) =>
-    row([digits(p.alpha), digits(p.epsilon), ...[p.median, p.low, p.high].map((v) => v.toFixed(1))], "td"));
-  at("points").innerHTML = `<thead>${head}</thead><tbody>${body.join("")}</tbody>`;
+  document.body.dataset.swept = found.done;
 }
 
 // ---- the run -------------------------------------------------------------------------------------------------------------
@@ -165,10 +197,12 @@ function state(now) {
 }
 
 function joined(rows) {
-  const pair = (a, b) => (b ? { round: b.round, ...both(a, b, "disagreement"), ...both(a, b, "change") } : a);
-  const both = (a, b, name) => ({
-    [name]: [(a[name][0] + b[name][0]) / 2, Math.min(a[name][1], b[name][1]), Math.max(a[name][2], b[name][2])],
-  });
+  const names = ["disagreement", "change", "apart", "noise"];
+  const pair = (a, b) => (b ? Object.assign({ round: b.round }, ...names.map((name) => both(a, b, name))) : a);
+  const both = (a, b, name) => {
+    if (!a[name] || !b[name]) return a[name] ?? b[name] ? { [name]: a[name] ?? b[name] } : {};
+    return { [name]: [(a[name][0] + b[name][0]) / 2, Math.min(a[name][1], b[name][1]), Math.max(a[name][2], b[name][2])] };
+  };
   return rows.filter((_, i) => i % 2 === 0).map((row, i) => pair(row, rows[2 * i + 1]));
 }
 
@@ -176,16 +210,21 @@ function rounds(rows) {
   page.rows.push(...rows);
   while (page.rows.length > MOST) page.rows = joined(page.rows);
   document.body.dataset.round = page.rows.at(-1)?.round ?? 0;
-  for (const name of ["disagreement", "change"]) {
-    const values = page.rows.map((row) => ({ round: row.round, median: row[name][0], low: row[name][1], high: row[name][2] }));
-    const shown = values.filter((value) => value.low > 0);
-    Charts.update(name, "rounds", shown);
-    // with algorithm sum all nodes stand at one point, and nothing is to be seen of their distance
-    at(`chart-${name}`).closest("figure").hidden = name === "disagreement" && values.length > 0 && !shown.length;
+  const shown = {};
+  for (const name of ["disagreement", "change", "apart"]) {
+    shown[name] = page.rows.filter((row) => row[name]?.[1] > 0).map((row) => ({
+      round: row.round, median: row[name][0], low: row[name][1], high: row[name][2],
+      ...(name === "change" && row.noise ? { noise: row.noise[0] } : {}),
+    }));
+    Charts.update(name, "rounds", shown[name]);
+    // with algorithm sum all nodes stand at one point, and nothing is to be seen of their distance; ADMM has no such point
+    at(`chart-${name}`).closest("figure").hidden = page.rows.length > 0 && !shown[name].length && name !== "change";
   }
   const common = at("chart-disagreement").closest("figure").hidden;
-  at("h-change").textContent = common ? "How far the common point moved" : "Change of what nodes hear";
-  at("band").textContent = common ? "All nodes move alike." : "Line: median over nodes; band: all nodes.";
+  at("h-moved").textContent = common ? "How far the common point moved" : "Change of what nodes hear";
+  at("band").textContent = common
+    ? "All nodes stand at one point. Dashed: how long a step of noise alone would be. The mean over the last half is the model in the end."
+    : "Line: median over nodes; band: all nodes.";
 }
 
 function listen() {
@@ -204,12 +243,12 @@ function listen() {
 }
 
 async function start() {
-  setEpsilon(Number(at("epsilon").dataset.start));
-  dots(50);
-  const { charts, epsilon } = await fetch("api/start").then((reply) => reply.json());
+  document.documentElement.classList.add("js");
+  setEpsilon(chosen());
+  const { charts } = await fetch("api/start").then((reply) => reply.json());
   for (const [name, spec] of Object.entries(charts)) Charts.plan(name, spec);
   listen();
-  await ask(`epsilon=${epsilon}`);
+  await ask(`epsilon=${chosen()}`);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => Charts.redraw());
 }
 
