@@ -14,6 +14,7 @@ import pytest
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.sealed import Sealed
+from dynadp.mechanisms.sums import Sum
 from dynadp.planning.strength import strength_of
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
@@ -284,11 +285,11 @@ def test_text_that_cannot_be_changed_is_refused():
     ):
         with pytest.raises(DeclarationError, match="change it by hand"):
             with_total(text, "epsilon", 0.5)
-    assert tomllib.loads(privacy_section("epsilon", 0.5, 1e-5, "sum"))["privacy"] == {
-        "mechanism": "sum",
-        "epsilon": 0.5,
-        "delta": 1e-5,
-    }
+    for mechanism in (Sum(), Sealed(honest=2).among(3)):
+        section = tomllib.loads(privacy_section("epsilon", 0.5, 1e-5, mechanism))["privacy"]
+        honest = {"honest": 2} if mechanism.sealing else {}
+        known = {"mechanism": mechanism.name, "epsilon": 0.5, "delta": 1e-5}
+        assert section == {**known, **honest}
 
 
 # ---- the page without JavaScript
