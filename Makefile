@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+# Processes that tests start find their bytecode: compiling it takes ten times as long as a node's start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run docs test test-slow test-matrix bench growth budget plan-study soak observed fuzz browser pictures clean \
 	requirements wheel sbom image
@@ -36,7 +38,9 @@ browser:
 
 # The pictures of the page and the report in docs/pictures, taken by the browser tests.
 pictures: $(VENV)/.dev browser
-	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/report/test_browser.py -k accessible
+	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/report/test_browser.py tests/report/test_replay_browser.py -k accessible
+	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/report/test_start_browser.py -k mouse
+	$(BIN)/python docs/make_neighbour_picture.py
 
 # The first tier with every Python from 3.11 that can be had here, and with the lowest versions that pyproject.toml admits.
 test-matrix:

@@ -24,17 +24,20 @@ import numpy as np
 from benchmarks.network import ONE_THREAD, WORKER
 from dynadp._arrays import Array
 from dynadp.consensus.topology import Topology
+from dynadp.data.loading import table
+from dynadp.data.schema import Schema
 from dynadp.engines.journal import now
 from dynadp.errors import LedgerError
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.planning.plans import Plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs import prepare_trial
 from dynadp.runs.local import LocalRun
-from dynadp.runs.model import load_model
+from dynadp.runs.model import Model, load_model
 from dynadp.runs.training import train
 
-FEATURES, ROWS, TESTS, DRAWS, EXACT = 4, 400, 20_000, 20, 400
+FEATURES, ROWS, TESTS, DRAWS, EXACT = 4, 400, 20_000, 20, 300
 WAYS = {
     "exact": 'mechanism = "primal"\nalpha = 1e7\ndelta = 1e-5',
     "noisy": 'mechanism = "primal"\nepsilon = 1.0\ndelta = 1e-5',
@@ -62,12 +65,13 @@ def write(folder: Path, way: str, names: list[str], *, patience: float | None, a
     honest = len(names) // 2
     privacy = WAYS[way].format(honest=honest, away=away, spares=2 * away)
     lines = [
-        '[run]\nname = "leaving"\noutput = "network"\n[data]\nschema = "schema.json"',
+        f'[run]\nname = "leaving"\noutput = "{"last" if way == "exact" else "network"}"',
+        '[data]\nschema = "schema.json"',
         f"[privacy]\n{privacy}",
         '[topology]\nfamily = "small_world"',
     ]
     if way == "exact":
-        lines.append(f"[training]\nrounds = {EXACT}\nrho = 0.5\neta = 0.02")
+        lines.append(f"[training]\nrounds = {EXACT}\nrho = 0.5\neta = 0.2")
     if patience is not None:
         lines.append(f'[network]\non_absence = "go on"\npatience = {patience}')
     for name in names:
@@ -95,17 +99,22 @@ class Trial:
     ----------
     gone, back
         Who leaves for good, and who returns; in which round each leaves.
+    pace
+        Seconds that all wait after a round, so that who returns finds the run.
     """
 
     folder: Path
     files: dict[str, Path]
     gone: dict[str, int]
     back: dict[str, int]
+    pace: str
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def go(self, limit: float, patience: float) -> None:
-        """Start all; kill each in its round; start again who returns; wait for the others."""
-        end, left = time.monotonic() + limit, dict[str, float]()
+    def go(self, limit: float) -> None:
+        """Start all; kill each in its round, or as soon after it as the others went on without the
+        one before; start again who returns; wait for the others.
+        """
+        end, left, lost = time.monotonic() + limit, dict[str, int](), dict[str, int]()
         for name in self.files:
             self.start(name)
         due = {**self.gone, **self.back}
@@ -115,13 +124,15 @@ class Trial:
                     raise RuntimeError(f"not finished after {limit:g} seconds")
                 time.sleep(0.2)
                 for name in [name for name in due if self.rounds(name) >= due[name]]:
+                    if not all(self.went_on(*one) for one in lost.items()):
+                        break  # of two in one round both are left out of one sum
                     self.running[name].kill()
                     self.running[name].wait()
-                    print(f"{name} left in round {self.rounds(name)}", flush=True)
+                    left[name] = lost[name] = self.rounds(name)
+                    print(f"{name} left in round {left[name]}", flush=True)
                     del due[name]
-                    left[name] = time.monotonic()
-                for name, when in list(left.items()):
-                    if name in self.back and time.monotonic() > when + 1.5 * patience:
+                for name in list(left):
+                    if name in self.back and self.went_on(name, left[name]):
                         print(f"{name} returns", flush=True)
                         del left[name]
                         self.start(name)
@@ -135,13 +146,18 @@ class Trial:
                 process.kill()
                 process.wait()
 
+    def went_on(self, name: str, n: int) -> bool:
+        """Whether all others that are there have released something without a silo."""
+        others = [one for one in self.files if one not in self.gone and one not in self.back]
+        return all(self.rounds(one) > n + 2 for one in others)
+
     def start(self, name: str) -> None:
         """Start a silo's process."""
         file = self.files[name]
         command = [sys.executable, str(WORKER), str(file), str(file.with_suffix(".json"))]
         with open(file.with_suffix(".out"), "ab") as log:
             self.running[name] = subprocess.Popen(
-                command, env={**os.environ, **ONE_THREAD}, stdout=log, stderr=log
+                command, env={**os.environ, **ONE_THREAD, "PACE": self.pace}, stdout=log, stderr=log
             )
 
     def said(self, name: str) -> str:
@@ -161,8 +177,56 @@ class Trial:
         return self.folder / f"{name}.sqlite"
 
 
-def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float) -> str:
-    """One run, checked; returns what was found, in words."""
+@dataclass(frozen=True)
+class Found:
+    """What came out of one run.
+
+    Attributes
+    ----------
+    rounds, seconds
+        Planned, and how long it took.
+    gone, back
+        Who left, and in which round.
+    releases, spares
+        What each silo was charged for, and which of it are further attempts.
+    members
+        How many the model was made of in the end; of all silos that did not leave for good.
+    far
+        Largest distance of theirs from the optimum of their rows; of *exact*.
+    error, others
+        Test error, and those of runs that never had the silos that left.
+    """
+
+    rounds: int
+    seconds: float
+    gone: dict[str, int]
+    back: dict[str, int]
+    releases: dict[str, int]
+    spares: dict[str, int]
+    members: int
+    far: float | None = None
+    error: float = 0.0
+    others: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        who = f"left for good {self.gone}, returned {self.back}"
+        if self.far is not None:
+            end = f"all others within {self.far:.1e} of the optimum of their rows"
+        else:
+            low, middle, high = np.quantile(self.others, (0.05, 0.5, 0.95))
+            end = (
+                f"members in the end {self.members}; test error {self.error:.2%}; of "
+                f"{len(self.others)} runs that never had them {middle:.2%} ({low:.2%} to "
+                f"{high:.2%})"
+            )
+        return (
+            f"{len(self.releases)} silos, {self.rounds} rounds, {self.seconds:.0f} s; {who}; {end};"
+            f" releases {self.releases}; spare attempts {self.spares}"
+        )
+
+
+def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float) -> Found:
+    """One run, checked."""
     rng, names = random.Random(seed), [f"n{p}" for p in range(nodes)]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -180,26 +244,48 @@ def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float
             {path.stem: path for path in paths},
             {name: due[name] for name in who[:gone]},
             {name: due[name] for name in who[gone:]},
+            "0.1" if way == "exact" else "2",
         )
         began = time.monotonic()
-        made.go(3600.0, patience)
+        made.go(3600.0)
         took = time.monotonic() - began
         rest = [name for name in names if name not in made.gone]
         models = {name: load_model(made.files[name].with_suffix("")) for name in rest}
-        assert len({model.coef.tobytes() for model in models.values()}) == 1, "one model"
         members = models[rest[0]].members or tuple(names)
         releases = {name: made.rounds(name) for name in names}
         for name in names:
             with Ledger.open(made.ledger(name), read_only=True) as ledger:
                 assert not ledger.verify(), name
         spares = {name: spare_attempts(made.ledger(name)) for name in rest}
+        given = plan.rounds, took, made.gone, made.back, releases, spares, len(members)
+        if way == "exact":
+            best = optimum(plan, job.schema, [folder / f"{name}.csv" for name in rest])
+            far = max(float(np.abs(weights(model) - best).max()) for model in models.values())
+            return Found(*given, far)
+        assert len({weights(model).tobytes() for model in models.values()}) == 1, "one model"
         never = write(folder / "never", way, rest, patience=None, away=0)
-        told = beside(way, never, models[rest[0]].coef, seed)
-    return (
-        f"{way}: {nodes} silos, {plan.rounds} rounds, {took:.0f} s; left for good "
-        f"{made.gone}, returned {made.back}; members in the end {len(members)}; {told}; releases "
-        f"{releases}; spare attempts {spares}"
-    )
+        return Found(*given, None, *beside(never, models[rest[0]]))
+
+
+def weights(model: Model) -> Array:
+    """All that a model holds."""
+    return np.append(model.coef, model.intercept)
+
+
+def optimum(plan: Plan, schema: Schema, files: list[Path]) -> Array:
+    """The minimum over all rows of these files, by Newton's method."""
+    A = np.vstack([schema.shard(table(schema, file)).signed.toarray() for file in files])
+    loss, regularizer, n = plan.settings.loss, plan.settings.regularizer, len(files)
+    rho, C = n * float(plan.settings.rho), float(plan.settings.C) / ROWS  # rows are as many
+    f = np.zeros(A.shape[1])
+    for _ in range(50):
+        z = A @ f
+        gradient = C * A.T @ loss.slope(z) + rho * regularizer.gradient(f)
+        curvature = C * (A.T * loss.curvature(z)) @ A + np.diag(rho * regularizer.curvature(f))
+        f = f - np.linalg.solve(curvature, gradient)
+        if np.abs(gradient).max() < 1e-12 * n:
+            return f
+    raise RuntimeError("Newton's method did not converge")
 
 
 def leavers(rng: random.Random, topology: Topology, gone: int, back: int) -> list[str]:
@@ -232,30 +318,21 @@ def spare_attempts(path: Path) -> int:
         return sum(event.purpose == "spare" for event in ledger.spent())
 
 
-def beside(way: str, never: Path, found: Array, seed: int) -> str:
-    """Compare a model with those of runs that never had the silos that left."""
+def beside(never: Path, found: Model) -> tuple[float, tuple[float, ...]]:
+    """Test error of a model, and those of runs that never had the silos that left."""
     job = LocalRun.load(never)
     plan = job.plan()
-    assert plan is not None
-    if way == "exact":
-        done = train(job.schema, job.rows, job.topology, plan, draws=SeededEntropy(seed))
-        return f"{float(np.abs(done.model().coef - found).max()):.1e} from the optimum"
     x, labels = made_rows(np.random.default_rng(10**6), TESTS)
-    table = {f"x{i}": x[:, i] for i in range(FEATURES)} | {"y": np.where(labels, "yes", "no")}
-    rows = job.schema.rows(table)
+    rows = {f"x{i}": x[:, i] for i in range(FEATURES)}
 
-    def error(coef: Array) -> float:
-        return float(np.mean((rows @ coef > 0) != labels))
+    def error(model: Model) -> float:
+        return float(np.mean((model.predict(rows) == "yes") != labels))
 
     errors = [
-        error(train(job.schema, job.rows, job.topology, plan, draws=SeededEntropy(k)).model().coef)
+        error(train(job.schema, job.rows, job.topology, plan, draws=SeededEntropy(k)).model())
         for k in range(DRAWS)
     ]
-    low, middle, high = np.quantile(errors, (0.05, 0.5, 0.95))
-    return (
-        f"test error {error(found):.2%}; {DRAWS} runs that never had them {middle:.2%} "
-        f"({low:.2%} to {high:.2%})"
-    )
+    return error(found), tuple(errors)
 
 
 def main() -> None:
@@ -269,7 +346,8 @@ def main() -> None:
     given = parser.parse_args()
     for way in given.ways:
         counts = given.nodes, given.gone, given.back
-        print(trial(way, *counts, given.seed, given.patience), flush=True)
+        found = trial(way, *counts, given.seed, given.patience)
+        print(f"{way}: {found}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""One node of benchmarks/network.py or soak.py: python network_worker.py NODE.toml TIMES.json
-[SEED].
+"""One node of benchmarks/network.py, soak.py or leaving.py: python network_worker.py NODE.toml
+TIMES.json [SEED]; PACE in the environment: seconds to wait after each round.
 """
 
 import json
 import logging
+import os
 import resource
 import sys
 import time
@@ -30,13 +31,20 @@ def main() -> None:
     silo = SiloRun.load(node)
     loaded = time.perf_counter() - start
     points: list[tuple[str, float]] = []
+    pace = float(os.environ.get("PACE", 0))
+
+    def reached(point: str) -> None:
+        points.append((point, time.perf_counter()))
+        if point == "noted":
+            time.sleep(pace)
+
     silo.folder.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(filename=silo.folder / "node.log", level=logging.INFO)
     with engine_log():
         silo.run(
             who="benchmark",
             draws=None if seed is None else Pinned(seed),
-            checkpoint=lambda point: points.append((point, time.perf_counter())),
+            checkpoint=reached,
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     out.write_text(json.dumps({"loaded": loaded, "points": points, "peak": peak, "start": start}))

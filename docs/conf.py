@@ -38,6 +38,7 @@ extensions = [
     "numpydoc",
     "sphinx_click",
     "sphinx_copybutton",
+    "mathml",
 ]
 exclude_patterns = ["_build"]
 nitpicky = True
@@ -54,6 +55,10 @@ nitpick_ignore_regex = [
 ]
 
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
+myst_dmath_allow_space = False  # as code hosts read dollars
+myst_update_mathjax = False
+html_math_renderer = "mathml"
 autosummary_generate = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

@@ -4,7 +4,7 @@ import atexit
 import os
 from collections import Counter
 from pathlib import Path
-from shutil import rmtree
+from shutil import disk_usage, rmtree
 from tempfile import mkdtemp
 
 import pytest
@@ -19,8 +19,15 @@ pytest.register_assert_rewrite(
     "support.contracts", "support.memory", "support.mutants", "support.networks"
 )
 
+# Thousands of ledgers' entries are made durable one by one: in memory, where there is room for it.
+_SHARED = "/dev/shm"
+_MEMORY = None
+if os.access(_SHARED, os.W_OK) and disk_usage(_SHARED).free > 2 << 30:
+    _MEMORY = _SHARED
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)  # of tmp_path
+
 # Anchors of ledgers and what nodes remember of each other: never in the home of who runs the tests.
-os.environ["XDG_STATE_HOME"] = mkdtemp(prefix="dynadp-state-")
+os.environ["XDG_STATE_HOME"] = mkdtemp(prefix="dynadp-state-", dir=_MEMORY)
 atexit.register(rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 for _option in ("EPSILON", "DELTA", "SEED", "OUT"):  # of the shell that starts the tests

@@ -29,6 +29,7 @@ from support.absent import (
     POINTS,
     SEALED,
     Drive,
+    as_from_letters,
     held,
     line,
     one_membership,
@@ -86,6 +87,7 @@ def test_one_of_five_is_gone_for_good(build, mechanism, n, sent):
     assert len({result.vector.tobytes() for result in done.values()}) == 1
     assert {result.members for result in done.values()} == {("a", "b", "d", "e")}
     one_membership(network, done)
+    as_from_letters(network, done)
     rounds = network.setting.chosen.rounds
     for p in done:
         extra = [rounds + 1] if mechanism == SEALED else []
@@ -256,6 +258,7 @@ def test_one_that_comes_back_is_taken_in_and_spends_nothing_for_what_it_missed(
     missed = [n for n, over in held(network, "a").items() if "e" not in over]
     assert missed
     assert {*late.spends()} - {*before} == {*held(network, "a")} - {*before} - {*missed}
+    as_from_letters(network, done)
     lines = {tuple((entry, past.hash) for entry, past, _ in line(network, p)) for p in NAMES}
     assert len(lines) == 1
     for node in network.nodes.values():
@@ -286,8 +289,11 @@ def test_who_comes_back_after_the_end_takes_the_model_home_and_spends_nothing(bu
     assert late.spends() == spent
     assert done["e"].members == ("a", "b", "c", "d")
     assert done["e"].vector.tobytes() == done["a"].vector.tobytes()
+    as_from_letters(network, done)
     with Ledger.open(late.ledger_path, read_only=True) as ledger:
         assert ledger.is_closed(RUN)
+        assert ledger.counted() == ledger.spent()  # the rest returns to its budget
+        assert len(ledger.spent()) == len(spent)
     assert not private_files(late)
 
 
@@ -377,6 +383,11 @@ def test_random_schedules(kind):
     seen = [schedule(kind, seed) for seed in range(8)]
     assert any(one.ended["NodeResult"] >= 3 for one in seen)
     assert sum(one.did["twin"] + one.did["crash"] for one in seen) > 4
+
+
+def test_what_no_greeting_finds_is_counted_apart():
+    """The disks of a node and of all its neighbours are put back."""
+    assert schedule(SCHEDULED[2], 3620).did["beyond"] == 1
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from dynadp.runs.model import load_model
+from dynadp.runs.partial import partial_model
 from support.networks import Network, until
 from support.typed import dynadp
 
@@ -50,6 +51,9 @@ def test_one_is_killed_for_good_and_the_rest_finish(network, seed):
     near = network.silo(gone).part.neighbours
     for name in near:
         assert network.status(name)["neighbours"][gone] == "given up"
+        part = partial_model(network.folder(name)).partial  # of those whose letters are here
+        assert part["rounds"] == ROUNDS
+        assert {name} <= {*part["members"]} <= {*rest}
     shown = dynadp("status", network.folder(near[0]))
     assert "given up" in shown.output.lower()
 

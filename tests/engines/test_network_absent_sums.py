@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.partial import partial_model
 from support.networks import Network, until
 from support.typed import dynadp
 
@@ -34,6 +36,13 @@ def test_one_of_five_is_killed_for_good(tmp_path, nursery, privacy, family):
     models = {name: json.loads(network.model(name)) for name in rest}
     assert len({json.dumps(model["coef"]) for model in models.values()}) == 1
     plan = network.silo(rest[0]).plan
+    part = partial_model(network.folder(rest[0]))  # from its letters, without the node
+    assert part.partial == {
+        "rounds": plan.rounds,
+        "planned": plan.rounds,
+        "members": models[rest[0]]["members"],
+    }
+    assert np.append(part.coef, part.intercept) == pytest.approx(network.vector(rest[0]), rel=1e-9)
     for name in rest:
         assert models[name]["members"] == sorted(rest, key=network.names.index)
         done = dynadp("ledger", "verify", network.ledger(name))
@@ -110,8 +119,9 @@ def test_one_that_was_left_out_is_taken_in_again(tmp_path, nursery, privacy):
         assert extra == ([rounds + 1] if "spares" in privacy and name != lost else [])
 
 
-def test_who_comes_back_when_the_others_are_done_takes_their_model_home(tmp_path, nursery):
-    network = going_on(tmp_path / "home", nursery, SUM)
+@pytest.mark.parametrize("privacy", [SUM, SEALED], ids=["open", "sealed"])
+def test_who_comes_back_when_the_others_are_done_takes_their_model_home(tmp_path, nursery, privacy):
+    network = going_on(tmp_path / "home", nursery, privacy)
     children = network.start_all("--delay", "noted:0.1", pinned=None)
     lost, other = network.names[1], network.names[0]
     network.in_round(lost, 2)
@@ -125,4 +135,6 @@ def test_who_comes_back_when_the_others_are_done_takes_their_model_home(tmp_path
     model, theirs = (json.loads(network.model(name)) for name in (lost, other))
     assert lost not in model["members"]
     assert model["coef"] == theirs["coef"]
+    with Ledger.open(network.ledger(lost), read_only=True) as ledger:
+        assert ledger.counted() == ledger.spent()
     network.finish({name: child for name, child in children.items() if name != lost})

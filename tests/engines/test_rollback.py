@@ -5,6 +5,8 @@ node refuses, before anything is drawn.
 import base64
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.anchor import anchor_file
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.model import load_model
+from support import ledger_worker
 from support.networks import Network
 from support.typed import dynadp
 
@@ -197,6 +200,48 @@ def test_without_any_copy_it_is_made_anew(base):
     done = recover(base, "--from", base.folder("north"), *anew)
     assert done.exit_code == 0, done.output
     assert truth(base) == (spent, counted, messages)
+
+
+@pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("begin", ["in place", "copy", "anew"])
+def test_a_recovery_that_is_killed_changed_nothing_or_all(base, tmp_path, begin, step):
+    """Whichever: typed again it ends with the same ledger."""
+    template, folder = tmp_path / "template", tmp_path / "killed"
+    template.mkdir()
+    folder.mkdir()
+    old, (spent, counted, _) = base.home / "north.old", truth(base)
+    with Ledger.open(base.ledger("north"), read_only=True) as ledger:
+        cap = ledger.cap
+    (section,) = (one for one in base.run["nodes"] if one["name"] == "north")
+    begins = {"in place": None, "copy": str(old), "anew": ["north", cap.epsilon, cap.delta]}
+    given = {"from": [str(base.folder("north"))], "key": section["key"], "begin": begins[begin]}
+    (template / "recovery.json").write_text(json.dumps(given))
+    shutil.copy(anchor_file(base.ledger("north")), template / "anchor")
+    if begin == "in place":
+        shutil.copy(old, template / "ledger")
+    command = [sys.executable, ledger_worker.__file__, "recover", template, folder, str(step)]
+    outcomes = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    with Ledger.open(old, read_only=True) as ledger:
+        before = ledger.state().length
+    changed = []
+    for outcome in outcomes:
+        place = folder / str(outcome["k"])
+        there = (place / "ledger").exists()
+        changed.append(there and begin != "in place")
+        if there:
+            with Ledger.open(place / "ledger", anchored=False) as ledger:  # with what it undoes
+                changed[-1] = ledger.state().length > before
+                assert ledger.spent() == (spent if changed[-1] else [])
+                assert ledger.verify() == []
+        assert changed[-1] or not outcome["returned"]
+        if not (changed[-1] and begin != "in place"):  # then its anchor was written before
+            ledger_worker.recovered(place, given)
+        with Ledger.open(place / "ledger", anchor=place / "anchor") as ledger:
+            assert (ledger.spent(), ledger.counted()) == (spent, counted)
+            assert [run.closed for run in ledger.state().runs.values()] == ["finished"]
+    assert changed[-1]
+    assert not changed[0]
+    assert changed == sorted(changed)
 
 
 def test_without_an_anchor_the_whole_plan_counts(base):

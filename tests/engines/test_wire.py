@@ -232,6 +232,24 @@ def test_a_copied_disk_shows_the_same_number_and_gets_no_grant(tmp_path, clock):
     assert again.answer("me", "later", 7, leaves=False) == {"lease": "granted"}
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("highest", [range(50, 80, 10), range(80, 50, -10), [2**50, 2**60, 2**70]])
+def test_a_name_that_was_claimed_with_any_numbers_is_got_back(tmp_path, clock, highest, goes_on):
+    """By whoever has the keys: started again, once for each neighbour at most."""
+    with ExitStack() as stack:
+        world = World(tmp_path, clock, 3, goes_on=goes_on)
+        for j, number in zip(world.names, highest, strict=True):
+            world.grants[j].answer("me", "hostile", number, leaves=False)
+        number = 1
+        for k in range(len(world.names) + 1):
+            clock.now += TERM + 0.1
+            world.begin(number, stack)
+            for j in world.names:
+                world.ask(k, j)
+            number = world.lives[k].life.number + 1
+        assert world.drawing == [k]
+
+
 def test_lives_are_counted_and_locked(tmp_path):
     with ExitStack() as stack:
         first = Life.begin(stack, tmp_path / "life", "me")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import duckdb
 import numpy as np
 import onnxruntime as ort
 import pandas as pd
@@ -28,11 +27,23 @@ from dynadp import (
     train,
 )
 from dynadp.cli import main
-from dynadp.data import Bins, Cross, Date, Hashed, Target, Vector, plain_column
-from dynadp.errors import DataError, DeclarationError, DynadpError
-from dynadp.exports import FORMATS, PlainModel, export, to_onnx, to_pipeline, to_sql
+from dynadp.data import Target, plain_column
+from dynadp.errors import DataError, DeclarationError
+from dynadp.exports import FORMATS, PlainModel, export, to_json, to_onnx, to_pipeline, to_sql
 from dynadp.mechanisms import SeededEntropy
 from dynadp.runs import Calibration
+from support.exports import (
+    answers,
+    code_of_the_page,
+    in_texts,
+    query_of_the_page,
+    run_onnx,
+    run_pipeline,
+    run_query,
+    run_scorer,
+    run_sql,
+    same,
+)
 from support.pages import ROOT, blocks
 
 COLUMNS = (
@@ -76,7 +87,7 @@ def made_model(rng, *, columns=COLUMNS, scaling="clip", norm=1.7, centred=True, 
         coef=rng.normal(size=(K, d)),
         intercept=rng.normal(size=K) * bool(schema.intercept),
         schema=schema,
-        loss={"name": "logistic", "margin": 0.0},
+        loss=more.pop("loss", {"name": "logistic", "margin": 0.0}),
         mechanism="none",
         privacy={},
         estimator=None if classes == 2 else {"parameters": {}},
@@ -104,39 +115,6 @@ def _rare(count):
     return [0.97 / (count - 1)] * (count - 1) + [0.03]
 
 
-def answers(model, rows, threshold=0.0):
-    """Label, score and probability of each row alone; None where dynadp refuses or drops it."""
-    out = []
-    for i in range(len(next(iter(rows.values())))):
-        row = {name: cells[i : i + 1] for name, cells in rows.items()}
-        try:
-            if not model.columns.kept(row).all():
-                raise DataError("dropped")
-            scores = model.decision(row)
-        except DynadpError:
-            out.append(None)
-            continue
-        p = model.probabilities(scores)
-        label = model.answers(scores - threshold)[0]
-        out.append((label, scores[0], None if p is None else p[0]))
-    return out
-
-
-def same(found, expected):
-    """Compare triples (label, score, probability) with those of :func:`answers`."""
-    given = sum(one is not None for one in expected)
-    assert 0 < given < len(expected)
-    for got, want in zip(found, expected, strict=True):
-        if want is None:
-            assert got is None
-            continue
-        label, score, p = want
-        assert str(got[0]) == str(label)
-        np.testing.assert_allclose(got[1], score, rtol=1e-9, atol=1e-11)
-        if p is not None:
-            np.testing.assert_allclose(got[2], p, rtol=1e-9, atol=1e-12)
-
-
 CASES = [
     {},
     {"scaling": "unit"},
@@ -146,6 +124,8 @@ CASES = [
     {"intercept": 0.0},
     {"intercept": 0.25, "calibration": Calibration(2.5, -0.7, "made rows")},
     {"classes": 4},
+    {"classes": 4, "loss": {"name": "softmax"}},
+    {"classes": 3, "loss": {"name": "softmax"}, "calibration": Calibration(1.7, 0.0, "made rows")},
 ]
 
 
@@ -154,22 +134,6 @@ def case(request):
     rng = np.random.default_rng(0)
     model, rows = made_model(rng, **request.param), made_rows(rng)
     return model, rows, answers(model, rows)
-
-
-def run_onnx(model, rows, **given):
-    graph = to_onnx(PlainModel.of(model, **given)).SerializeToString()
-    session = ort.InferenceSession(graph, providers=["CPUExecutionProvider"])
-    feeds = {}
-    for one in session.get_inputs():
-        kind = float if one.type == "tensor(double)" else object
-        feeds[one.name] = np.asarray(rows[one.name]).astype(kind)[:, None]
-    names = [one.name for one in session.get_outputs()]
-    found = dict(zip(names, session.run(None, feeds), strict=True))
-    p = found.get("probability", [None] * len(found["label"]))
-    return [
-        None if label == "" else (label, score, chance)
-        for label, score, chance in zip(found["label"], found["score"], p, strict=True)
-    ]
 
 
 def test_onnx(case):
@@ -187,56 +151,10 @@ def test_onnx_compares_cells_as_dynadp_does():
     same(run_onnx(model, rows), answers(model, rows))
 
 
-def run_sql(model, rows, engine, **given):
-    """Answers in the order of a key."""
-    query = to_sql(PlainModel.of(model, **given), "my rows", keep=["id"])
-    frame = pd.DataFrame({"id": np.arange(len(rows["tie"])), **rows})
-    if engine == "duckdb":
-        with duckdb.connect() as book:
-            book.register("given", frame)
-            book.execute('CREATE TABLE "my rows" AS SELECT * FROM given')
-            shown = book.execute(query)
-            names, found = [one[0] for one in shown.description], shown.fetchall()
-    else:
-        with sqlite3.connect(":memory:") as book:
-            frame.to_sql("my rows", book, index=False)
-            shown = book.execute(query)
-            names, found = [one[0] for one in shown.description], shown.fetchall()
-    found = [dict(zip(names, row, strict=True)) for row in sorted(found)]
-    scores = [name for name in names if name.startswith("score")]
-    return [
-        None
-        if row["label"] is None
-        else (
-            row["label"],
-            row["score"] if scores == ["score"] else [row[name] for name in scores],
-            row.get("probability"),
-        )
-        for row in found
-    ]
-
-
 @pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
 def test_sql(case, engine):
     model, rows, expected = case
     same(run_sql(model, rows, engine), expected)
-
-
-def run_pipeline(pipeline, rows, expected):
-    """All rows that have an answer at once, and some of the others alone, as the pipeline refuses
-    all rows where it refuses one.
-    """
-    good = [one is not None for one in expected]
-    frame = pd.DataFrame(rows)
-    for i in np.flatnonzero(~np.array(good))[:25]:
-        with pytest.raises(ValueError, match=r"NaN|infinity"):
-            pipeline.predict(frame[i : i + 1])
-    held = frame[good]
-    labels, scores = pipeline.predict(held), pipeline.decision_function(held)
-    two = hasattr(pipeline, "predict_proba")
-    p = pipeline.predict_proba(held)[:, 1] if two else [None] * len(held)
-    found = iter(zip(labels, scores, p, strict=True))
-    return [next(found) if one else None for one in good]
 
 
 def test_pipeline(case):
@@ -249,32 +167,27 @@ def test_pipeline(case):
     same(found, expected)
 
 
-def scorer_of_the_page():
-    """The function that docs/export.md shows."""
-    text = (ROOT / "docs/export.md").read_text(encoding="utf-8")
-    code = next(block.text for block in blocks(text) if "def score(m, row)" in block.text)
-    made = {}
-    exec(code, made)
-    return made["score"]
-
-
 def test_the_scorer_of_the_page(case):
     model, rows, expected = case
-    score, numbers = scorer_of_the_page(), json.loads(PlainModel.of(model).text())
-    found = []
-    for i in range(len(rows["tie"])):
-        scores = score(numbers, {name: cells[i] for name, cells in rows.items()})
-        if np.isnan(scores).any():
-            found.append(None)
-            continue
-        two = len(scores) == 1
-        place = int(scores[0] > numbers["threshold"]) if two else int(scores.argmax())
-        p = None
-        if numbers["probability"]:
-            a, b = numbers["probability"]
-            p = 1 / (1 + np.exp(-(a * scores[0] + b)))
-        found.append((numbers["classes"][place], scores[0] if two else scores, p))
-    same(found, expected)
+    same(run_scorer(model, rows), expected)
+
+
+def test_the_scorers_of_the_page_are_short():
+    text = (ROOT / "docs/export.md").read_text(encoding="utf-8")
+    code = next(block.text for block in blocks(text) if "def score(m, row)" in block.text)
+    assert code.count("\n    ") <= 12
+    assert query_of_the_page().strip().count("\n") <= 12
+
+
+def test_the_query_of_the_page(tmp_path):
+    for i, given in enumerate(one for one in CASES if "classes" not in one):
+        rng = np.random.default_rng(i)
+        model, rows = made_model(rng, **given), made_rows(rng, 120)
+        found = run_query(model, rows, tmp_path)
+        for got, want in zip(found, answers(model, rows), strict=True):
+            assert (got is None or not np.isfinite(got)) == (want is None)
+            if want is not None:
+                np.testing.assert_allclose(got, want[1], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("more", [{}, {"calibration": Calibration(2.0, 0.3, "made rows")}])
@@ -323,19 +236,42 @@ def test_a_models_own_threshold_is_exported():
     same(run_onnx(own, rows, threshold=0.0), answers(model, rows))
 
 
-def test_scores_of_bounded_rows_stay_in_dynadp(tmp_path):
-    """Thresholds and probabilities of rows that are scaled as a whole about their centre."""
+NUMBERS = {
+    "a bound on rows": {"data_norm": 4.0},
+    "no intercept": {"bounds": (-1.5, 2.0), "fit_intercept": False},
+    "bounds": {"bounds": ([-2.0, -1.0, 0.0], [1.0, 2.0, 1.0])},
+    "a public centre": {"data_norm": 4.0, "centre": [0.5, 0.5, -0.5]},
+    "bounds alone": {"bounds": (-1.0, 1.0), "centre": None},
+}
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["matrix", "frame"])
+@pytest.mark.parametrize("how", NUMBERS)
+def test_probabilities_and_thresholds_of_numbers_that_are_centred(how, named, tmp_path):
+    """They belong to rows that are scaled as a whole about their centre."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (300, 2))
-    given = {"epsilon": 5.0, "delta": 1e-5, "data_norm": 2.0, "classes": [0, 1], "random_state": 0}
-    for threshold in (None, 0.2):
-        fitted = NetworkClassifier(**given, threshold=threshold).fit(X, (X[:, 0] > 0).astype(int))
-        fitted.save(tmp_path / f"{threshold}.json")
-    assert PlainModel.of(load_model(tmp_path / "None.json")).probability is None
-    moved = load_model(tmp_path / "0.2.json")
-    with pytest.raises(DataError, match=r"threshold is 0\.2.*predict with dynadp"):
-        PlainModel.of(moved)
-    assert PlainModel.of(moved, 0.0).threshold == 0.0
+    X = rng.normal(0.4, 1.5, (900, 3))  # some beyond their bounds
+    X = pd.DataFrame(X, columns=["age", "debt", "x0"]) if named else X
+    y = (np.asarray(X)[:, 0] > 0.4).astype(int)
+    given = {"epsilon": 20.0, "delta": 1e-5, "classes": [0, 1], "random_state": 0}
+    cut = 0.7 if "bounds" in NUMBERS[how] else 5.0
+    fitted = NetworkClassifier(**given, **NUMBERS[how], threshold=cut, calibration=True).fit(X, y)
+    assert fitted.counted_ is not None
+    fitted.save(tmp_path / "model.json")
+    model = load_model(tmp_path / "model.json")
+    X = X[:200]
+    names = list(X) if named else ["x0", "x1", "x2"]
+    rows = dict(zip(names, np.asarray(X).T, strict=True))
+    p, labels = fitted.predict_proba(X)[:, 1], fitted.predict(X)
+    assert (labels != (fitted.decision_function(X) > 0)).any()
+    pipeline = pickle.loads(pickle.dumps(to_pipeline(PlainModel.of(model))))
+    np.testing.assert_allclose(
+        pipeline.predict_proba(np.asarray(X))[:, 1], p, rtol=1e-9, atol=1e-12
+    )
+    assert pipeline.predict(np.asarray(X)).tolist() == labels.tolist()
+    for found in (run_onnx(model, rows), run_sql(model, rows, "sqlite"), run_scorer(model, rows)):
+        np.testing.assert_allclose([one[2] for one in found], p, rtol=1e-9, atol=1e-12)
+        assert [str(one[0]) for one in found] == [str(label) for label in labels]
 
 
 def test_no_threshold_for_several_classes():
@@ -360,6 +296,7 @@ def ready(request, tmp_path_factory):
 def test_a_model_of_ready_features(ready):
     fitted, path, X = ready
     model = load_model(path)
+    assert model.gives_probabilities == hasattr(fitted, "predict_proba")
     labels, scores = fitted.predict(X), fitted.decision_function(X)
     pipeline = to_pipeline(PlainModel.of(model))
     assert (pipeline.predict(X) == labels).all()
@@ -370,9 +307,8 @@ def test_a_model_of_ready_features(ready):
     np.testing.assert_allclose([one[1] for one in found], scores, rtol=1e-9, atol=1e-12)
     found = run_sql(model, {**rows, "tie": np.zeros(len(X))}, "duckdb")
     assert [one[0] for one in found] == labels.tolist()
-    numbers = PlainModel.of(model).to_json()
-    plain = X @ np.transpose(numbers["coef"]) + numbers["intercept"]
-    np.testing.assert_allclose(plain[:, 0] if plain.shape[1] == 1 else plain, scores)
+    found = run_scorer(model, rows)
+    np.testing.assert_allclose([one[1] for one in found], scores, rtol=1e-9, atol=1e-12)
 
 
 def test_an_estimator_with_a_schema_is_exported_as_a_run_is(tmp_path):
@@ -430,22 +366,8 @@ def test_what_an_export_does_not_know_is_refused():
     class Sound:
         kind, name = "sound", "voice"
 
-    with pytest.raises(DataError, match=r"'voice' is of kind 'sound'.*numeric or categorical"):
+    with pytest.raises(DataError, match=r"'voice' is of kind 'sound'.*a schema declares"):
         plain_column(Sound())
-    odd = Numeric(name="age", low=-1, high=1, transform="signed_log")
-    with pytest.raises(DataError, match="'age' has the transform 'signed_log'"):
-        plain_column(odd)
-    bins = Bins(name="age", edges=(0.0, 1.0, 2.0))
-    others = (
-        bins,
-        Date(name="day", first="2020-01-01", last="2021-01-01"),
-        Hashed(name="town", buckets=4),
-        Cross(name="both", parts=(bins, Categorical(name="job", values=("a", "b")))),
-        Vector(name="text", columns=("e0", "e1"), norm=1.0),
-    )
-    for column in others:
-        with pytest.raises(DataError, match=rf"'{column.name}' is of kind '{column.kind}'"):
-            plain_column(column)
     model = made_model(
         np.random.default_rng(0), columns=(Numeric(name="score", low=0, high=1, missing=0.0),)
     )
@@ -513,8 +435,8 @@ def test_models_of_classes_and_of_numbers_that_runs_made(other):
         frame.to_sql("data", book, index=False)
         answers = sorted(book.execute(to_sql(plain, keep=["id"])).fetchall())
         found.append(np.array([row[1] for row in answers]))
-    score, numbers = scorer_of_the_page(), plain.to_json()
-    scores = [score(numbers, {c: cells[i] for c, cells in rows.items()}) for i in range(150)]
+    (score, _), numbers = code_of_the_page(), to_json(plain)
+    scores = [score(numbers, row) for row in in_texts(rows)]
     if number:
         low, high = numbers["target"]
         answer = [np.clip((low + high) / 2 + s[0] * (high - low) / 2, low, high) for s in scores]

@@ -6,15 +6,21 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dynadp.data.datasets.synthetic import census
 from dynadp.errors import LedgerDamaged, LedgerError
+from dynadp.planning.plans import Plan
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.anchor import Anchor, anchor_file, state_folder
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.runs.backups import backup_ledger, restore_ledger
+from dynadp.runs.model import Model
+from support.networks import write_csv
 from support.typed import dynadp
 
 STAMP = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
@@ -60,6 +66,51 @@ def test_an_older_copy_is_refused_whatever_is_done_with_it(path, tmp_path, comma
     assert path.read_bytes() == before
     with Ledger.open(path, read_only=True) as ledger:  # to look at it is free
         assert ledger.state().length == 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ledger close p.sqlite a",
+        "ledger cap p.sqlite --epsilon 3 --delta 1e-5",
+        "ledger verify p.sqlite",
+        "count rows.csv --schema schema.json --ledger p.sqlite --alpha 0.1",
+        "evaluate model.json rows.csv --ledger p.sqlite --alpha 0.1",
+    ],
+)
+def test_commands_know_an_anchor_of_ones_own(tmp_path, monkeypatch, command):
+    """What a command enters is in that anchor, and an older copy is refused by it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    own = "--anchor own.json"
+    cap = "ledger cap p.sqlite --node p --epsilon 2 --delta 1e-5"
+    assert dynadp(f"{cap} {own}").exit_code == 0
+    assert not anchor_file("p.sqlite").exists()
+    with Ledger.open("p.sqlite", anchor="own.json") as ledger:
+        ledger.reserve("a", PLAN, dataset="rows", **STAMP)
+    data = census(60, seed=1, nodes=1, test_rows=0)
+    Path("schema.json").write_text(data.schema.model_dump_json())
+    write_csv(Path("rows.csv"), data.tables(("p",))["p"])
+    model = Model.of(np.zeros(data.schema.dimension), data.schema, Plan(rounds=1))
+    model.save(Path("model.json"))
+    shutil.copy("p.sqlite", "old.sqlite")
+    done = dynadp(f"{command} {own}")
+    assert done.exit_code == 0, done.output
+    with Ledger.open("p.sqlite", read_only=True) as ledger:
+        mark = ledger.state().mark
+    assert Anchor(tmp_path / "p.sqlite", "own.json").read() == mark
+    assert mark.length > 3 or "verify" in command
+    with Ledger.open("p.sqlite", anchor="own.json") as ledger:
+        ledger.reserve("b", PLAN, dataset="rows", **STAMP)
+    shutil.copy("old.sqlite", "p.sqlite")
+    assert dynadp(f"{command} {own}").exit_code == 5
+
+
+def test_an_anchor_is_of_one_ledger(path):
+    for command in ("close {0} {0} a", "cap {0} {0} --epsilon 3 --delta 1e-5", "verify {0} {0}"):
+        done = dynadp("ledger " + command.format(path) + " --anchor own.json")
+        assert done.exit_code == 2
+        assert "--anchor is that of one FILE" in done.output
 
 
 def test_a_missing_ledger_is_not_offered_as_new(path):

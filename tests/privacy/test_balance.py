@@ -157,30 +157,37 @@ def test_under_a_raised_cap_the_filter_counts_for_everything(path):
     larger = Cap.of(2.1, 1e-5)
     fits = most_by_renyi()
     assert released(path, plan(fits), then=larger) == ["renyi"]
-    assert larger.odometer(plan(fits)) > larger.epsilon
+    with Ledger.open(path) as ledger:
+        release(ledger, "one more", plan(1))
+    both = [*plan(fits), *plan(1)]
+    assert larger.odometer(both) > larger.epsilon
     assert said(path).lost == larger.epsilon
 
 
-def test_a_fixed_plan_of_another_cap_is_no_longer_all_that_may_be_released(path):
-    """Neither its total nor a cap is promised: the new cap may be followed by more."""
+def test_of_the_first_run_its_total_is_lost_under_whatever_cap(path):
+    """Its plan was fixed before anything was released. A second release ends that."""
     larger = Cap.of(2.001, 1e-5)
     plain, moment = larger.spent(WHOLE)
     assert plain > larger.epsilon
     assert moment > larger.budget
     assert released(path, WHOLE, then=larger) == ["plan"]
-    assert said(path).lost == larger.odometer(WHOLE) > larger.epsilon
+    assert said(path).lost == total(WHOLE, CAP.delta).epsilon < larger.odometer(WHOLE)
+    assert said(path).promised == larger.odometer(WHOLE)
+    with Ledger.open(path) as ledger:
+        ledger.set_cap(Cap.of(8.0, 1e-5), **STAMP)
+        release(ledger, "b", plan(1))
+        ledger.set_cap(larger, **STAMP)
+    assert said(path).lost == larger.odometer([*WHOLE, *plan(1)])
 
 
-def test_a_fixed_plan_beside_a_run_that_may_still_release_loses_what_the_odometer_says(path):
-    """A cap that was raised and taken back left another run open."""
+def test_a_run_that_is_open_and_released_nothing_changes_nothing_of_what_is_lost(path):
     released(path, WHOLE, then=Cap.of(8.0, 1e-5))
     with Ledger.open(path) as ledger:
         ledger.reserve("b", plan(1), dataset="rows", **STAMP)
         ledger.set_cap(CAP, **STAMP)
-    assert said(path).lost == CAP.odometer(WHOLE)
-    with Ledger.open(path) as ledger:
-        ledger.close_run("b", "stopped", **STAMP)
-    assert said(path).lost == total(WHOLE, CAP.delta).epsilon
+        assert said(path).lost == total(WHOLE, CAP.delta).epsilon
+        ledger.spend("b", 1, plan(1), b"", **STAMP)
+    assert said(path).lost == CAP.odometer([*WHOLE, *plan(1)])
 
 
 @pytest.mark.parametrize("rounds", [3, 30, 65])

@@ -42,9 +42,9 @@ def ledger(tmp_path):
 
 
 def begin(ledger, plan, rounds):
-    """Reserve a plan, and release its first rounds."""
+    """Reserve a plan, and release its first rounds, or some of them."""
     assert ledger.reserve("a", plan, dataset="rows", **STAMP) == "plan"
-    for event in plan[:rounds]:
+    for event in plan[:rounds] if isinstance(rounds, int) else [plan[k] for k in rounds]:
         ledger.spend("a", event.round, [event], b"", **STAMP)
 
 
@@ -109,10 +109,39 @@ def test_what_a_lost_run_did_not_release_can_be_used(ledger, epsilon, least):
     assert LedgerSummary.of(ledger).lost <= CAP.epsilon
     assert ledger.verify() == []
     shown = dynadp("ledger", "show", ledger.path).output
-    assert "Run a was admitted as a fixed plan and ended early" in " ".join(shown.split())
+    assert "ended without releasing all of it" in " ".join(shown.split())
     with Ledger.open(ledger.path) as again:  # replayed by the rules it was written by
         assert again.state().runs["a"].kept == run.kept
         assert again.counted() == ledger.counted()
+
+
+def test_a_node_that_others_went_on_without_gets_back_what_it_did_not_release(ledger):
+    """It was away in between, and its run is finished."""
+    plan = planned(0.97)
+    begin(ledger, plan, [0, 1, 17])
+    ledger.close_run("a", "finished", **STAMP)
+    run = ledger.state().runs["a"]
+    assert total(plan, run.kept).epsilon <= CAP.epsilon
+    assert ledger.counted() == [plan[0], plan[1], plan[17]]
+    assert ledger.reserve("b", plan[:1], dataset="rows", **STAMP) == "renyi"
+    with Ledger.open(ledger.path) as again:
+        assert again.state().runs["a"].kept == run.kept
+
+
+def test_a_run_that_released_its_plan_takes_the_whole_cap(ledger):
+    begin(ledger, planned(0.97), ROUNDS)
+    ledger.close_run("a", "finished", **STAMP)
+    assert ledger.state().taker is ledger.state().runs["a"]
+
+
+def test_spare_attempts_that_were_not_needed_are_given_back(ledger):
+    plan = planned(0.97)
+    spares = [Gaussian("p", event.round, "spare", event.mu, 5) for event in plan[10:]]
+    begin(ledger, [*plan[:10], *spares], 10)
+    ledger.close_run("a", "finished", **STAMP)
+    assert ledger.state().runs["a"].kept is not None
+    assert ledger.counted() == plan[:10]
+    assert ledger.reserve("b", gaussians(plan[0].mu, 2), dataset="rows", **STAMP) == "renyi"
 
 
 def test_a_part_that_does_not_fit_the_filter_takes_the_whole_cap(ledger):

@@ -3,9 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from dynadp import Ledger, Plan, Topology, census, plan, train
 from dynadp._cards import card, curve, graph, table
@@ -115,6 +113,9 @@ def test_curves_that_cannot_be_drawn():
 
 @pytest.mark.slow
 def test_a_real_notebook_shows_cards():
+    import nbformat  # seconds, in a first tier that does not need them
+    from nbclient import NotebookClient
+
     cells = [
         "from dynadp import Topology, census, train",
         "data = census(rows=600, nodes=3)\nring = Topology.family('ring', 3)",

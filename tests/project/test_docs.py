@@ -1,9 +1,16 @@
 """What README and the pages in docs show works as shown."""
 
 import re
+import subprocess
+import sys
 from collections import defaultdict
 
+import conf
+import mathml
 import pytest
+from markdown_it.renderer import RendererHTML
+from myst_parser.config.main import MdParserConfig
+from myst_parser.parsers.mdit import create_md_parser
 
 from support.pages import PAGES, ROOT, Runner, blocks, commands, matches
 
@@ -70,6 +77,88 @@ def places(path):
     """Names that a code host gives to headings."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def tokens(text):
+    """A page as the site reads it: pieces of text, and formulas by their kind."""
+    reader = create_md_parser(
+        MdParserConfig(
+            enable_extensions=set(conf.myst_enable_extensions),
+            dmath_allow_space=conf.myst_dmath_allow_space,
+        ),
+        RendererHTML,
+    )
+    for token in reader.parse(text):
+        for piece in token.children or [token]:
+            if piece.type in ("text", "math_inline", "math_block"):
+                yield piece.type, piece.content
+
+
+def test_every_formula_is_read():
+    formulas = defaultdict(int)
+    for page, text in TEXT.items():
+        if not page.startswith("docs/"):
+            continue
+        for kind, content in tokens(text):
+            if kind == "text":
+                assert "$" not in content, f"{page}: {content}"
+            else:
+                assert mathml.tree(content, "block" if kind == "math_block" else "inline").tag
+                formulas[page] += 1
+    assert formulas["docs/maths.md"] > 1500
+
+
+def test_formulas_have_the_spaces_of_tex():
+    def drawn(formula):
+        return {leaf.text: leaf for leaf in mathml.tree(formula, "inline").iter() if not len(leaf)}
+
+    assert drawn(r"k \sup_w f")["sup"].get("lspace") == "0.17em"
+    assert drawn(r"k \exp(-a)")["exp"].get("rspace") == "0"
+    assert drawn(r"\exp(-a)")["−"].get("form") == "prefix"
+    assert drawn("a - b")["−"].get("form") is None
+    assert drawn("a/b")["/"].get("lspace") == "0"
+    assert drawn("a'_k")["′"].tag == "mo"  # beside its letter, at full size
+    bars = [leaf.get("form") for leaf in mathml.tree(r"\lVert a \rVert_2 b", "inline").iter("mo")]
+    assert bars == ["prefix", "postfix"]
+    assert len(mathml.pieces(mathml.tree(r"f(a = b) \le \lvert c + d\rvert", "inline"))) == 2
+
+
+@pytest.mark.parametrize("formula", [r"\foo x", r"\frac{a}{b", "a_b_c", "a & b", r"\left( a"])
+def test_a_formula_that_cannot_be_read_is_refused(formula):
+    with pytest.raises(ValueError, match=r"not known|braces|Error"):
+        mathml.tree(formula, "block")
+
+
+def test_a_page_shows_formulas_as_mathml(tmp_path):
+    """Without dollars and scripts; one that cannot be read fails the build."""
+    settings = "".join(f"{name} = {vars(conf)[name]!r}\n" for name in vars(conf) if "myst_" in name)
+    (tmp_path / "conf.py").write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(ROOT / 'docs')!r})\n"
+        f"extensions = ['myst_parser', 'mathml']\n{settings}"
+        f"html_math_renderer = {conf.html_math_renderer!r}\nhtml_theme = 'basic'\n"
+    )
+    page = (
+        "# P\n\nA line with $a_1 \\le b$.\n\n$$\n\\frac{a}{b} = c\n$$ (label)\n\nSee {eq}`label`.\n"
+    )
+
+    def build(text):
+        (tmp_path / "index.md").write_text(text)
+        command = ["sphinx", "-q", "-E", "-W", "-b", "html", str(tmp_path), str(tmp_path / "out")]
+        return subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True)
+
+    done = build(page)
+    assert done.returncode == 0, done.stderr
+    html = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert html.count("<math") == 3  # a line may end after the relation
+    assert "</math>.</span>" in html  # and not before its full stop
+    assert '<math display="block">' in html
+    assert html.count("(1)") == 2
+    assert "$" not in html
+    assert "mathjax" not in html.lower()
+    done = build(page + r"And $\nothing x$.")
+    assert done.returncode != 0
+    assert r"\nothing is not known" in done.stderr
 
 
 def test_every_make_target_that_is_named_exists():

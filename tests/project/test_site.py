@@ -137,6 +137,10 @@ def test_site_builds(tmp_path):
     assert dead_links(pages, html) == []
     assert all(page.loads for page in pages.values())
     assert foreign_loads(pages, html) == []
+    formulas = (html / "maths.html").read_text(encoding="utf-8")
+    assert formulas.count("<math ") > 2000
+    assert "$" not in re.sub(r"<code.*?</code>", "", formulas, flags=re.DOTALL)
+    assert "mathjax@" not in formulas
     every_command_is_in(pages["cli.html"])
     every_public_name_is_in(pages)
     for name in ("SECURITY", "CHANGELOG", "CONTRIBUTING"):

@@ -411,10 +411,10 @@ def test_accuracy_on_private_rows_is_charged_or_refused(place):
     said = dynadp("evaluate runs/first public.csv --ledger north.sqlite --alpha 0.01").output
     assert "Accuracy about" in said
     most = np.log(20) / (0.01 * public["rows"])  # P(|noise| > t) = e^(-t/scale)
-    assert f"of {public['rows']:,} rows (noise: at most {most:.2%} in 95 of 100 draws)" in said
+    assert f"of {public['rows']:,} rows (noise: at most {most:.1%} in 95 of 100 draws)" in said
     said = dynadp("evaluate runs/first public.csv --public").output
     assert (
-        f"({public['low']:.2%} to {public['high']:.2%}) on {public['rows']:,} public rows" in said
+        f"({public['low']:.1%} to {public['high']:.1%}) on {public['rows']:,} public rows" in said
     )
     assert (public["low"], public["high"]) == wilson(public["accuracy"], public["rows"])
     assert "95% interval for the sampling error of the rows" in said

@@ -3,13 +3,18 @@
 import json
 from collections import Counter
 
+import numpy as np
+
 from dynadp.consensus.absence import Absence
 from dynadp.engines.letters import verify
 from dynadp.engines.pasts import Past
+from dynadp.engines.settled import SettledSums
 from dynadp.errors import LeftBehind, NodeLost, SumSpoiled
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.privacy.accountant import total
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs import partial
+from dynadp.runs.released import Sums, letters_of
 from support.memory import DELTA, EPSILON, RUN, small
 
 GO_ON = Absence("go on", 1.0)
@@ -141,6 +146,31 @@ def senders(network):
 def held(network, name):
     """Over whom a node settled each sum: {entry: members}."""
     return {entry: over for entry, _, over in line(network, name)}
+
+
+def from_letters(network, name):
+    """The model that a node's file of letters makes without the node, and over whom."""
+    node, chosen = network.nodes[name], network.setting.chosen
+    rules, offices = network.rules[name], [node.letters_path]
+    schema = network.setting.schema
+    held = letters_of(offices, rules.keys, rules.config)
+    settled = SettledSums(chosen, network.setting.absence, rules.config, rules.keys, offices)
+    sums = Sums(settled, chosen)
+    if chosen.centrings:
+        centre = partial._sealed_centre if chosen.sealing else partial._centre
+        schema = centre(chosen, network.setting.schema, held, sums)
+    vector, rounds, _, _ = partial._point(chosen, held, sums)
+    return schema, vector, rounds, sums.members
+
+
+def as_from_letters(network, done):
+    """What everybody took home is what anybody's letters give."""
+    for name, result in done.items():
+        schema, vector, rounds, members = from_letters(network, name)
+        assert rounds == network.setting.chosen.rounds
+        np.testing.assert_allclose(vector, result.vector, rtol=1e-9, atol=1e-12)
+        assert schema == result.schema
+        assert members == (result.members or network.setting.chosen.bound.nodes)
 
 
 def sound(network, ended):

@@ -17,6 +17,8 @@ from dynadp.errors import DynadpError
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
+from dynadp.runs.identities import public_key
+from dynadp.runs.recovery import Anew, recover_ledger
 
 STAMP = {"who": "worker", "at": "2026-03-01T12:00:00+00:00"}
 TRACEME, SYSCALL = 0, 24  # of ptrace(2)
@@ -63,29 +65,66 @@ def kill(template, folder, name, where, step=1):
         if name != "create":
             shutil.copy(template, path)
         pid, pipe = fork(lambda path=path, k=k: doomed(path, name, where, k))
-        _, status = os.waitpid(pid, os.WUNTRACED)
-        if where == "calls":
-            libc = ctypes.CDLL(None, use_errno=True)
-            for _ in range(k):
-                if os.WIFSTOPPED(status):
-                    libc.ptrace(SYSCALL, pid, None, None)
-                    _, status = os.waitpid(pid, 0)
-            if os.WIFSTOPPED(status):
-                os.kill(pid, signal.SIGKILL)
-                _, status = os.waitpid(pid, 0)
-        out.append(
-            {"k": k, "killed": os.WIFSIGNALED(status), "returned": pipe.read() == '"returned"'}
-        )
-        pipe.close()
+        out.append(ended(pid, pipe, k, traced=where == "calls"))
     return out
+
+
+def ended(pid, pipe, k, *, traced):
+    """Kill a child at its k-th system call, if it is traced; how it ended."""
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    if traced:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for _ in range(k):
+            if os.WIFSTOPPED(status):
+                libc.ptrace(SYSCALL, pid, None, None)
+                _, status = os.waitpid(pid, 0)
+        if os.WIFSTOPPED(status):
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+    with pipe:
+        return {"k": k, "killed": os.WIFSIGNALED(status), "returned": pipe.read() == '"returned"'}
+
+
+def trace():
+    """Let the parent see all system calls from here on."""
+    if ctypes.CDLL(None).ptrace(TRACEME, 0, None, None):
+        os._exit(0)  # not allowed here: nothing is killed, and nothing returned
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def recover(template, folder, step):
+    """SIGKILL a recovery at its k-th system call, for some k, as kill does. The template holds what
+    is copied before, and in recovery.json what is recovered from where.
+    """
+    given = json.loads(Path(template, "recovery.json").read_text())
+    out = []
+    while not out or out[-1]["killed"]:
+        place = Path(folder, str(len(out) * int(step)))
+        shutil.copytree(template, place)
+        pid, pipe = fork(lambda place=place: trace() or (recovered(place, given) and "returned"))
+        out.append(ended(pid, pipe, len(out) * int(step), traced=True))
+    return out
+
+
+def recovered(place, given):
+    """Recover the ledger in a folder, whose anchor is there too."""
+    begin = given["begin"]
+    if isinstance(begin, list):
+        begin = Anew(begin[0], Cap.of(*begin[1:]))
+    return recover_ledger(
+        place / "ledger",
+        given["from"],
+        public_key(given["key"]),
+        who="worker",
+        anchor=place / "anchor",
+        begin=begin,
+    )
 
 
 def doomed(path, name, where, k):
     ledger = None if name == "create" else Ledger.open(path)
     if where == "calls":
-        if ctypes.CDLL(None).ptrace(TRACEME, 0, None, None):
-            os._exit(0)  # not allowed here: nothing is killed, and nothing returned
-        os.kill(os.getpid(), signal.SIGSTOP)
+        trace()
     else:
         seen = iter(range(k + 1))
         ledger._store.connection.set_trace_callback(

@@ -137,8 +137,12 @@ class Node(MemoryNode):
         self.seed, self.fresh = seed, fresh  # whether noise differs with every start
         self.noted, self.events = [], []  # progress, and everything that happened, in order
         self.ledger_path, self.letters_path = self.folder / "ledger", self.folder / "letters.sqlite"
-        with Ledger.create(self.ledger_path, self.me, **STAMP) as ledger:
+        with Ledger.create(self.ledger_path, self.me, anchor=self.anchor, **STAMP) as ledger:
             ledger.set_cap(Cap.of(EPSILON * 1.0001, DELTA), **STAMP)
+
+    @property
+    def anchor(self):
+        """Where the ledger's anchor is; where that is usual."""
 
     def open_journal(self):
         journal = LedgerJournal(
@@ -159,7 +163,7 @@ class Node(MemoryNode):
     def start(self):
         self.starts += 1
         self.noted.clear()
-        self.ledger = Ledger.open(self.ledger_path)
+        self.ledger = Ledger.open(self.ledger_path, anchor=self.anchor)
         super().start()
 
     def stop(self):

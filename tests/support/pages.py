@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     str(page.relative_to(ROOT)) for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 )
-LANGUAGES = {"python", "console", "toml", "json", "csv", "text", "ini", "yaml", "dockerfile"}
+LANGUAGES = {"python", "console", "toml", "json", "csv", "text", "ini", "sql", "yaml", "dockerfile"}
 PATIENCE = 300  # seconds that one command may take
 
 

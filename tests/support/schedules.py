@@ -5,7 +5,8 @@ time is a number. What must hold at any moment: nobody holds two letters of one 
 round, a ledger covers every letter that anybody holds, no cap is passed, and those who remain end
 with one model.
 
-``python tests/support/schedules.py [COUNT]`` runs so many, of ADMM, open and sealed sums in turn.
+``python tests/support/schedules.py [COUNT]`` runs so many, of ADMM, open and sealed sums in turn;
+stopped and typed again it goes on where it was.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import traceback
 from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from multiprocessing import Pool
 from pathlib import Path
 from unittest import mock
 
@@ -65,6 +67,11 @@ class Guarded(Node):
             self.noted, self.events, self.starts = [], [], made.starts + 100
         self.stack, self.lease, self.greeted, self.refused = None, None, {}, None
 
+    @property
+    def anchor(self):
+        """On the same disk: a disk that is put back takes it along."""
+        return self.folder / "anchor.json"
+
     def start(self):
         """Open the files, greet whoever is there, and ask for the name."""
         self.stack, self.lease, self.agreed = ExitStack(), None, False
@@ -108,10 +115,15 @@ class Guarded(Node):
             theirs = Greetings(other.inbox, {"run": "trial"}, other._message)
             for letter in mine.read(other.me, theirs.write(self.me, mine.question)):
                 mine.require_known(other.me, letter)
-            self.greeted[other.me] = self.network.clock
+            self.greeted[other.me] = other.holds(self.me)
         for data in self.inbox.latest(self.me):
             mine.require_known(str(self.inbox.path), mine.own(data))
         self.agreed = True
+
+    def holds(self, author):
+        """Kind and round of what this node's disk has of an author's releases."""
+        kinds = ("message", "sum", "sealed")
+        return {(kind, n) for kind in kinds for n in self.inbox.rounds_of(author, kind)}
 
     def _greeted(self):
         """Whether those who are there know nothing of this node that its ledger does not know."""
@@ -172,8 +184,20 @@ class Guarded(Node):
 
     def offer(self, data, via):
         with suppress(Rejected):  # a second letter, of a twin: the first one is known
-            self.network.received(self.me, data)
+            self.network.received(data)
             super().offer(data, via)
+
+
+class Remembering:
+    """A public key that checks the same signature of the same bytes once."""
+
+    def __init__(self, key):
+        self.key, self.known = key, set()
+
+    def verify(self, signature, data):
+        if (signature, data) not in self.known:
+            self.key.verify(signature, data)
+            self.known.add((signature, data))
 
 
 class Beyond(Exception):
@@ -183,14 +207,16 @@ class Beyond(Exception):
 
 
 class Watched(Network):
-    """A network that keeps who holds which letter, and has a clock."""
+    """A network that keeps the first letter of every round, and has a clock."""
 
     def __init__(self, chosen, folder):
         self.clock, self.dead, self.copied = 0.0, set(), False
-        self.holders, self.first, self.twins = {}, {}, {}
+        self.first, self.twins = {}, {}
         self.lucky = lambda: True
         super().__init__(chosen, folder, kind=Guarded, fresh=True)
-        self.keys = next(iter(self.rules.values())).keys
+        rules = next(iter(self.rules.values()))
+        self.keys = {name: Remembering(key) for name, key in rules.keys.items()}
+        self.rules = {name: replace(one, keys=self.keys) for name, one in self.rules.items()}
 
     def time(self):
         """What all nodes' clocks say."""
@@ -199,7 +225,7 @@ class Watched(Network):
     def see(self, data):
         """What is sent counts once somebody has it."""
 
-    def received(self, to, data):
+    def received(self, data):
         """A node holds a letter: nobody holds another one of the same round."""
         letter = verify(data, self.keys)
         key = letter.author, letter.kind, letter.round
@@ -208,11 +234,10 @@ class Watched(Network):
         first = self.first.setdefault(key, letter.body)
         if first != letter.body:
             for one in self.incarnations(letter.author):
-                for j, when in one.greeted.items():
-                    knew = self.holders[key].get(j, when + 1) <= when
+                for j, known in one.greeted.items():
+                    knew = key[1:] in known
                     assert not knew or one.refused, f"{key} was drawn twice, and {j} knew"
             raise Beyond
-        self.holders.setdefault(key, {}).setdefault(to, self.clock)
 
     def arrive(self, name):
         """What a node sent is there within a lease's term, or lost."""
@@ -450,7 +475,8 @@ class Play:
     def _check(self, ended):
         network, chosen = self.network, self.network.setting.chosen
         for node in network.nodes.values():
-            spent = self._spent(node)
+            lives = [self._spent(life) for life in network.incarnations(node.me)]
+            spent = lives[0]
             planned = Counter(event for event in chosen.events if event.node == node.me)
             with Ledger.open(node.ledger_path, read_only=True, anchored=False) as ledger:
                 events = ledger.spent()
@@ -459,9 +485,8 @@ class Play:
             stale = node.me in self.aside
             for (author, kind, n), body in network.first.items():
                 if author == node.me and not stale:
-                    lives = self.network.incarnations(author)
                     assert n in spent, (author, kind, n)
-                    assert body in {self._spent(life).get(n) for life in lives}, (author, kind, n)
+                    assert body in {life.get(n) for life in lives}, (author, kind, n)
         if network.copied:  # what a rolled back disk forgot it may have signed (maths.md 17)
             return
         if self.kind == "admm":
@@ -513,28 +538,51 @@ def schedule(kind, seed):
                 node.stop()
 
 
-def main():
-    """As typed; names the schedules that broke something, and goes on."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("count", type=int, nargs="?", default=10_000)
-    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
-    given = parser.parse_args()
-    began, ended, did, broken = time.monotonic(), Counter(), Counter(), []
-    for k in range(given.count):
-        kind = KINDS[k % len(KINDS)]
+# --------------------------------------------------------------------------------------------------
+# as typed
+
+PART = 100
+
+
+def part(first):
+    """A hundred schedules, from this seed on; returns what happened, to be added up."""
+    began, found = time.monotonic(), {"first": first, "ended": Counter(), "did": Counter()}
+    broken = found["broken"] = []
+    for seed in range(first, first + PART):
         try:
-            outcome = schedule(kind, given.first + k)
+            outcome = schedule(KINDS[seed % len(KINDS)], seed)
         except AssertionError as error:
             traceback.print_exception(error)
-            broken.append(given.first + k)
+            broken.append(seed)
             continue
-        ended.update(outcome.ended)
-        did.update(outcome.did)
-        did["returned"] += outcome.returned
-        did["whole"] += outcome.ended["NodeResult"] == NODES
-        if not (k + 1) % 100:
-            print(k + 1, f"{time.monotonic() - began:.0f} s", dict(did), dict(ended), flush=True)
-    print(json.dumps({"count": given.count, "did": did, "ended": ended, "broken": broken}))
+        found["ended"].update(outcome.ended)
+        found["did"].update(outcome.did)
+        found["did"]["returned"] += outcome.returned
+        found["did"]["whole"] += outcome.ended["NodeResult"] == NODES
+    return found | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def main():
+    """Runs what a log does not hold yet, a line for every hundred; names what was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int, nargs="?", default=10_000)
+    parser.add_argument("--log", type=Path, default=Path("schedules.jsonl"), help="is continued")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    given = parser.parse_args()
+    given.log.touch()
+    done = [json.loads(line) for line in given.log.read_text().splitlines()]
+    firsts = {*range(0, given.count, PART)} - {one["first"] for one in done}
+    with given.log.open("a") as log, Pool(given.jobs) as pool:
+        for one in pool.imap_unordered(part, sorted(firsts)):
+            done.append(one)
+            print(json.dumps(one), file=log, flush=True)
+    ended, did, broken = Counter(), Counter(), []
+    for one in done:
+        ended.update(one["ended"])
+        did.update(one["did"])
+        broken += one["broken"]
+    seconds = sum(one["seconds"] for one in done)
+    print(f"{len(done) * PART} schedules, {seconds:.0f} s; broken: {broken or 'none'}", did, ended)
     return 1 if broken else 0
 
 

@@ -12,6 +12,7 @@ from dynadp.cli.codes import DAMAGED
 from dynadp.cli.ledger_copies import backup, export, recover, restore
 from dynadp.cli.options import (
     ADJACENCY,
+    ANCHOR,
     COUNT,
     DELTA,
     FILE,
@@ -123,6 +124,10 @@ def _run_lines(result: dict[str, Any], summary: "LedgerSummary") -> Iterator[str
 
 
 def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> Iterator[str]:
+    yield (
+        f"Lost so far, by all runs: at most epsilon = {privacy.upper_bound(cap['lost'])} at delta "
+        f"= {cap['delta']:g}."
+    )
     if room.measure == "plan":
         yield (
             f"Taken whole by run {cap['taken_by']}: its plan was fixed before its first release "
@@ -130,24 +135,19 @@ def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> 
             "follow under this cap."
         )
     else:
-        yield (
-            f"Counted against it, with what open runs reserved, by {room.words}; {room.left_words}."
-        )
+        yield f"{room.left:.1%} of the cap is left, after what open runs reserved ({room.words})."
         for other in summary.rooms[1:]:
             yield (
-                f"By the other measure, {other.words}. A new run is allowed if either measure "
-                "stays under its limit."
+                f"By the other measure, {other.left:.1%} ({other.words}). A new run is allowed "
+                "if either measure stays under its limit."
             )
     for run in summary.runs.values():
         if run.kept is not None and summary.limit is not None:
             yield (
-                f"Run {run.run} was admitted as a fixed plan and ended early: what it released "
-                f"counts, and {privacy.upper_bound(run.kept)} of the cap's delta stays with it."
+                f"Run {run.run} was admitted as a fixed plan and ended without releasing all of "
+                f"it: what it released counts, and {privacy.upper_bound(run.kept)} of the cap's "
+                "delta stays with it."
             )
-    yield (
-        f"Lost so far, by all runs: at most epsilon = {privacy.upper_bound(cap['lost'])} at delta "
-        f"= {cap['delta']:g}."
-    )
     if summary.honest:
         yield f"All of this holds{privacy.honest_words(summary.honest).removeprefix(',')}."
     if worse := privacy.collusion_words(summary.collusion):
@@ -165,12 +165,14 @@ def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> 
     "--head",
     help="A head printed earlier, for one FILE: finds a ledger that was cut or replaced.",
 )
+@ANCHOR
 @prints_answer
-def verify(paths: tuple[str, ...], head: str | None) -> Answer:
+def verify(paths: tuple[str, ...], head: str | None, anchor: str | None) -> Answer:
     """Check every byte that matters; exit code 5 if anything is wrong."""
     if head is not None and len(paths) != 1:
         raise click.UsageError("--head is that of one FILE; give that alone")
-    found = {path: _verified(path, head) for path in paths}
+    _require_one(anchor, paths)
+    found = {path: _verified(path, head, anchor) for path in paths}
     if len(paths) == 1:
         [(result, line)] = found.values()
         results, lines = result, [line]
@@ -189,18 +191,23 @@ def verify(paths: tuple[str, ...], head: str | None) -> Answer:
     return Answer(results, lines)
 
 
-def _verified(path: str, head: str | None) -> tuple[dict[str, Any], str]:
+def _verified(path: str, head: str | None, anchor: str | None) -> tuple[dict[str, Any], str]:
     """What is wrong with one ledger, and what to print where nothing is."""
-    anchor = None
+    mark = None
     try:
-        with privacy.Ledger.open(path, read_only=True) as opened:
-            anchor = None if head else opened.anchor.read()
-            problems, last = opened.verify(anchor.head if anchor else head), opened.head
+        with privacy.Ledger.open(path, read_only=True, anchor=anchor) as opened:
+            mark = None if head else opened.anchor.read()
+            problems, last = opened.verify(mark.head if mark else head), opened.head
     except LedgerDamaged as error:
         problems, last = [str(error)], None
     result = {"sound": not problems, "problems": problems, "head": last}
     unsure = " (no earlier head was given, and no anchor is here: a cut at its end would not show)"
-    return result, f"Sound{'' if head or anchor else unsure}. Head {last}"
+    return result, f"Sound{'' if head or mark else unsure}. Head {last}"
+
+
+def _require_one(anchor: str | None, paths: Sequence[str], run_file: str | None = None) -> None:
+    if anchor is not None and (len(paths) != 1 or run_file):
+        raise click.UsageError("--anchor is that of one FILE; give that alone")
 
 
 @ledger.command(short_help="Say what still fits under the cap.")
@@ -305,6 +312,7 @@ def _left_line(room: "Headroom") -> str:
 )
 @DELTA
 @option("--node", help="Make the ledger of this node if the file is not there; for one FILE.")
+@ANCHOR
 @_WHO
 @prints_answer
 def cap(
@@ -313,6 +321,7 @@ def cap(
     epsilon: float,
     delta: float,
     node: str | None,
+    anchor: str | None,
     who: str,
 ) -> Answer:
     """Set what the node may spend in total. Choose it before looking at any message.
@@ -326,8 +335,9 @@ def cap(
             "--node names the node of one FILE; give --run RUN.toml to make the ledgers of all "
             "nodes of a run"
         )
+    _require_one(anchor, paths, run_file)
     if len(paths) == 1 and run_file is None:
-        before, after = runs.set_cap(paths[0], limit, node=node, who=who)
+        before, after = runs.set_cap(paths[0], limit, node=node, who=who, anchor=anchor)
         return Answer(_cap_json(after), _cap_lines(before, after))
     done = runs.set_caps(_given(paths, run_file), limit, who=who)
     result = [{"file": str(path), **_cap_json(after)} for path, (_, after) in done.items()]
@@ -363,16 +373,20 @@ def _cap_lines(before: "privacy.Cap | None", after: "LedgerSummary") -> list[str
 @_LEDGERS
 @click.argument("run")
 @_RUN_FILE
+@ANCHOR
 @_WHO
 @prints_answer
-def close(paths: tuple[str, ...], run: str, run_file: str | None, who: str) -> Answer:
+def close(
+    paths: tuple[str, ...], run: str, run_file: str | None, anchor: str | None, who: str
+) -> Answer:
     """End a run that will not go on: what it reserved and did not spend is free again.
 
     RUN is its whole name, as dynadp ledger show prints it. Of several ledgers, those in which it
     is not open stay as they are.
     """
+    _require_one(anchor, paths, run_file)
     if len(paths) == 1 and run_file is None:
-        rounds, head = runs.close_run(paths[0], run, who=who)
+        rounds, head = runs.close_run(paths[0], run, who=who, anchor=anchor)
         result = {"file": paths[0], "rounds": rounds, "head": head}
         line = f"Run {run} is closed after {rounds} rounds. Head {head}"
         return Answer({"run": run, "closed": [result], "others": []}, [line])

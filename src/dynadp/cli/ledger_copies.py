@@ -6,14 +6,10 @@ from pathlib import Path
 
 import click
 
-from dynadp import runs
-from dynadp.cli.options import CHANCE, FILE, Positive, option, user
+from dynadp import privacy, runs
+from dynadp.cli.options import ANCHOR, CHANCE, FILE, Positive, option, user
 from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import DeclarationError
-
-_ANCHOR = option(
-    "--anchor", type=FILE, help="The ledger's anchor, where NODE.toml names another than usual."
-)
 
 
 @click.command(short_help="Copy a ledger to a new file, whole.")
@@ -30,7 +26,7 @@ def backup(path: str, copy: str) -> Answer:
 @click.command(short_help="Put a copy in the place of a lost ledger.")
 @click.argument("copy", metavar="COPY", type=FILE)
 @click.argument("path", metavar="LEDGER", type=FILE)
-@_ANCHOR
+@ANCHOR
 @prints_answer
 def restore(copy: str, path: str, anchor: str | None) -> Answer:
     """Put a copy in the place of a ledger that is lost or damaged.
@@ -69,7 +65,7 @@ def restore(copy: str, path: str, anchor: str | None) -> Answer:
     is_flag=True,
     help="Go on where entries stay missing that the anchor remembers: nothing more is admitted.",
 )
-@_ANCHOR
+@ANCHOR
 @prints_answer
 def recover(
     path: str,
@@ -88,14 +84,13 @@ def recover(
     their whole plan. Exit code 5 if the anchor remembers entries that no letter shows.
     """
     key = runs.identities.signing_key(Path(identity) / "sign.key").public_key()
-    if copy is not None:
-        runs.put_copy(Path(copy), Path(path))
-    elif node is not None:
+    begin: str | runs.Anew | None = copy
+    if copy is None and node is not None:
         if epsilon is None or delta is None:
             raise DeclarationError("--node makes the ledger anew: give --epsilon and --delta too")
-        runs.begin_again(path, node, epsilon, delta, who=user(), anchor=anchor)
+        begin = runs.Anew(node, privacy.Cap.of(epsilon, delta))
     done = runs.recover_ledger(
-        path, sources, key, who=user(), anchor=anchor, charge_rest=charge_rest
+        path, sources, key, who=user(), anchor=anchor, charge_rest=charge_rest, begin=begin
     )
     lines = [
         f"Run {run}: {len(rounds)} rounds entered that the ledger did not know."

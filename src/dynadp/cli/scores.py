@@ -2,20 +2,22 @@
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dynadp import privacy, runs
-from dynadp.cli.options import COUNT, FILE, Positive, option, user
+from dynadp.cli.options import ANCHOR, COUNT, FILE, Positive, option, user
 from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
     from dynadp.data import Source
+    from dynadp.privacy import Ledger
     from dynadp.runs import Measure, Model
 
 _MODEL = click.argument("model", metavar="MODEL", type=click.Path())
@@ -132,6 +134,7 @@ def predict(
 @_SEPARATOR
 @option("--public", is_flag=True, help="These rows are published or synthetic.")
 @option("--ledger", type=FILE, help="They are not: charge this ledger, and add noise.")
+@ANCHOR
 @option("--alpha", type=Positive(), help="How much that one release may lose: accuracy alone.")
 @option(
     "--mu",
@@ -155,6 +158,7 @@ def evaluate(
     separator: Any,
     public: bool,
     ledger: str | None,
+    anchor: str | None,
     alpha: float | None,
     mu: float | None,
     threshold: Any,
@@ -179,6 +183,7 @@ def evaluate(
             "synthetic, or --ledger FILE --alpha A (or --mu M, for all measures) to release it "
             "once, with noise, charged to the node's ledger"
         )
+    opened = None if ledger is None else partial(privacy.Ledger.open, ledger, anchor=anchor)
     loaded, given = runs.load_model(model), source(Path(data), separator=separator)
     if loaded.target is not None:
         if calibrate or threshold is not None or cost is not None:
@@ -191,9 +196,9 @@ def evaluate(
                 "this model answers a number: on private rows give --ledger FILE --mu M alone, "
                 "which releases sums of its errors; R2, MAE and RMSE follow from them"
             )
-        return _numbers(loaded, given, ledger, mu or 0.0, data)
+        return _numbers(loaded, given, opened, mu or 0.0, data)
     wanted = _wanted(threshold, cost)
-    if ledger is None:
+    if opened is None:
         if calibrate:
             loaded = runs.calibrated_on(loaded, given, data)
             loaded.save(_model_file(model))
@@ -201,15 +206,15 @@ def evaluate(
         found = runs.evaluate(loaded, given, at)
         accuracy = found.found["accuracy"]
         line = (
-            f"Accuracy {accuracy.value:.2%} ({accuracy.low:.2%} to {accuracy.high:.2%}) on "
-            f"{found.rows:,} public rows (commoner label: {found.majority:.2%}); in "
+            f"Accuracy {accuracy.value:.1%} ({accuracy.low:.1%} to {accuracy.high:.1%}) on "
+            f"{found.rows:,} public rows (commoner label: {found.majority:.1%}); in "
             f"brackets a {ONE}."
         )
         others = {name: one for name, one in found.found.items() if name != "accuracy"}
         answer = {"version": 1, "public": True, "threshold": at, **found.to_json()}
         return Answer(answer, [line, *_measure_lines(others), *_kept(loaded, calibrate)])
     if mu is not None and alpha is None and rows is None:
-        return _histogram(model, loaded, given, ledger, mu, wanted, calibrate, data)
+        return _histogram(model, loaded, given, opened, mu, wanted, calibrate, data)
     if alpha is None or mu is not None:
         raise DeclarationError(
             "--ledger needs --alpha (and --rows where they are needed), or --mu for all measures: "
@@ -219,7 +224,7 @@ def evaluate(
         raise DeclarationError(
             "--calibrate, --threshold and --cost need all scores: give --mu instead of --alpha"
         )
-    with privacy.Ledger.open(ledger) as book:
+    with opened() as book:
         released = runs.evaluate_privately(
             loaded, given, book, alpha=alpha, rows=rows, dataset=data, who=user()
         )
@@ -233,8 +238,8 @@ def evaluate(
     }
     about = "about " if loaded.columns.hides_counts else ""
     line = (
-        f"Accuracy about {released.accuracy:.2%} of {about}{released.rows:,} rows (noise: at most "
-        f"{released.margin:.2%} in 95 of 100 draws), charged alpha = {alpha:g}."
+        f"Accuracy about {released.accuracy:.1%} of {about}{released.rows:,} rows (noise: at most "
+        f"{released.margin:.1%} in 95 of 100 draws), charged alpha = {alpha:g}."
     )
     return Answer(result, [line])
 
@@ -243,7 +248,7 @@ def _histogram(
     path: str,
     model: "Model",
     given: "Source",
-    ledger: str,
+    opened: "Callable[[], Ledger]",
     mu: float,
     wanted: "runs.Threshold | None",
     calibrate: bool,
@@ -252,7 +257,7 @@ def _histogram(
     """Release a histogram of scores; print the measures that follow from it."""
     if not calibrate:
         runs.threshold_for(model, wanted)  # refused before anything is charged
-    with privacy.Ledger.open(ledger) as book:
+    with opened() as book:
         released = runs.measure_privately(model, given, book, mu=mu, dataset=data, who=user())
     if calibrate and not released.faint:
         model = runs.calibrated_by(model, released)
@@ -286,11 +291,13 @@ def _histogram(
     return Answer(result, [line, *lines, *_kept(model, calibrate and not drowned)])
 
 
-def _numbers(model: "Model", given: "Source", ledger: str | None, mu: float, data: str) -> Answer:
+def _numbers(
+    model: "Model", given: "Source", opened: "Callable[[], Ledger] | None", mu: float, data: str
+) -> Answer:
     """Print how good a model that answers a number is: on public rows, or with noise."""
     from dynadp._intervals import ONE
 
-    if ledger is None:
+    if opened is None:
         found = runs.evaluate_target(model, given)
         line = (
             f"Measures on {found.rows:,} public rows (always their mean would have an error of "
@@ -298,7 +305,7 @@ def _numbers(model: "Model", given: "Source", ledger: str | None, mu: float, dat
         )
         answer = {"version": 1, "public": True, **found.to_json()}
         return Answer(answer, [line, *_measure_lines(found.found)])
-    with privacy.Ledger.open(ledger) as book:
+    with opened() as book:
         released = runs.measure_errors_privately(
             model, given, book, mu=mu, dataset=data, who=user()
         )
@@ -345,6 +352,7 @@ def _model_file(path: str) -> Path:
 @_ROWS
 @option("--schema", type=FILE, required=True, help="The schema that says which rows stay.")
 @option("--ledger", type=FILE, required=True, help="The node's ledger, which is charged.")
+@ANCHOR
 @option("--alpha", type=Positive(), required=True, help="How much this one release may lose.")
 @option("--person", metavar="COLUMN", help="Whose row it is, if not as the schema says.")
 @option("--rows-per-person", type=COUNT, help="Rows of a person that count, at most.")
@@ -355,6 +363,7 @@ def count(
     data: str,
     schema: str,
     ledger: str,
+    anchor: str | None,
     alpha: float,
     person: str | None,
     rows_per_person: int | None,
@@ -371,7 +380,7 @@ def count(
     named = {"person": person, "rows_per_person": rows_per_person}
     more = {name: value for name, value in named.items() if value is not None}
     declared = type(declared).model_validate(declared.model_dump() | more)
-    with privacy.Ledger.open(ledger) as book:
+    with privacy.Ledger.open(ledger, anchor=anchor) as book:
         released = runs.count_privately(
             declared, given, book, alpha=alpha, dataset=data, who=user()
         )

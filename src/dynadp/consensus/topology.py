@@ -15,7 +15,6 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from dynadp._arrays import Array
 from dynadp._cards import card, graph
@@ -125,6 +124,8 @@ class Topology:
         normalised = scale @ self.adjacency @ scale
         if len(self) <= 400:
             return float(np.linalg.eigvalsh(np.eye(len(self)) - normalised.toarray())[1])
+        from scipy.sparse.linalg import ArpackNoConvergence, eigsh  # of large networks alone
+
         options: dict[str, Any] = {
             "v0": np.random.default_rng(0).standard_normal(len(self)),
             "tol": 1e-8,

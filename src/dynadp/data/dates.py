@@ -168,15 +168,24 @@ class Date(ColumnKind):
             days[row] = day
         return days
 
+    @property
+    def pattern(self) -> str:
+        """The format as a regular expression with groups Y, m and d."""
+        return _pattern(self.format)
+
     @staticmethod
     def _day(spelling: str, text: str) -> int | None:
-        pattern = re.escape(spelling)
-        for part, digits in _PARTS.items():
-            pattern = pattern.replace(re.escape(part), digits)
-        found = re.match(pattern, text, re.ASCII)
+        found = re.match(_pattern(spelling), text, re.ASCII)
         if found is None or not _CLOCK.fullmatch(text, found.end()):
             return None
         try:
             return date(int(found["Y"]), int(found["m"]), int(found["d"])).toordinal()
         except ValueError:
             return None
+
+
+def _pattern(spelling: str) -> str:
+    pattern = re.escape(spelling)
+    for part, digits in _PARTS.items():
+        pattern = pattern.replace(re.escape(part), digits)
+    return pattern

@@ -18,6 +18,7 @@ from .letters import verify as verify
 from .lives import HeldDraws as HeldDraws
 from .lives import Life as Life
 from .member_sums import least_of as least_of
+from .member_sums import rows_of as rows_of
 from .memory import MemoryNetwork as MemoryNetwork
 from .memory import MemoryNode as MemoryNode
 from .memory import memory_key as memory_key
@@ -32,6 +33,7 @@ from .ray.pool import map_on_cluster as map_on_cluster
 from .ray.spec import ActorSpec as ActorSpec
 from .sealing import CentringAttempts as CentringAttempts
 from .sealing import forgetting as forgetting
+from .settled import SettledSums as SettledSums
 from .simulation import Run as Run
 from .simulation import run_masks as run_masks
 from .simulation import simulate as simulate

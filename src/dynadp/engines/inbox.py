@@ -6,7 +6,7 @@ guarantee. Refused letters are counted by reason.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -162,18 +162,25 @@ def is_broadcast(kind: Kind, n: int) -> bool:
 
 
 def released_letters(office: Path, keys: Mapping[str, Verifier]) -> Iterator[Letter]:
-    """Yield the releases of these authors in a file of letters, the latest rounds first; what they
-    did not sign is passed over.
+    """Yield the releases of these authors in a file of letters, the latest rounds first."""
+    return kept_letters(office, keys, ("message", "sum", "sealed"))
+
+
+def kept_letters(
+    office: Path, keys: Mapping[str, Verifier], kinds: Sequence[Kind]
+) -> Iterator[Letter]:
+    """Yield the letters of these authors and kinds in a file of letters, the latest rounds first;
+    what they did not sign is passed over.
     """
-    marks = ", ".join("?" * len(keys))
+    authors, those = (", ".join("?" * len(some)) for some in (keys, kinds))
     where = (
-        f"SELECT content FROM letter WHERE author IN ({marks}) "
-        "AND kind IN ('message', 'sum', 'sealed') ORDER BY round DESC"
+        f"SELECT content FROM letter WHERE author IN ({authors}) "
+        f"AND kind IN ({those}) ORDER BY round DESC"
     )
     try:
         address = f"{office.resolve().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True)) as connection:
-            rows = connection.execute(where, tuple(keys)).fetchall()
+            rows = connection.execute(where, (*keys, *kinds)).fetchall()
     except sqlite3.Error as error:
         raise RecordError(f"cannot read the letters in {office}: {error}") from error
     for (content,) in rows:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from dynadp._files import write_bytes
 from dynadp.errors import DeclarationError
 from dynadp.exports.plain_model import PlainModel
+from dynadp.exports.scorer import text_of
 from dynadp.exports.select import to_sql
 from dynadp.runs import Model
 
@@ -41,7 +42,7 @@ def export(
     """
     plain = PlainModel.of(model, threshold)
     if to == "json":
-        content: str | bytes = plain.text()
+        content: str | bytes = text_of(plain)
     elif to == "sql":
         content = to_sql(plain, table, keep)
     elif to == "sklearn":

@@ -12,28 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
-from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier
-from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    MinMaxScaler,
-    Normalizer,
-    OrdinalEncoder,
-    PolynomialFeatures,
-    SplineTransformer,
-    StandardScaler,
-)
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 from sklearn.svm import LinearSVC
 
 from dynadp._arrays import Array
-from dynadp.data import Curves, PlainCategory, PlainNumber
-from dynadp.errors import DataError
-from dynadp.exports.plain_model import PlainModel, ReadyNumber
+from dynadp.exports.pipeline_columns import example, over, product, transformer
+from dynadp.exports.plain_model import PlainModel
 
 _FAR = 1e100
-_GONE = ("None", "nan", "NaN", "<NA>", "NaT")  # how a missing cell is spelled as text
 
 
 def to_pipeline(model: PlainModel) -> Pipeline:
@@ -44,11 +33,12 @@ def to_pipeline(model: PlainModel) -> Pipeline:
     model of ready features a matrix. Rows without an answer are refused, in scikit-learn's words.
     """
     steps = list[tuple[str, Any]]()
-    if model.ready:
+    if model.ready and model.counts.all():
         x = np.zeros((2, len(model.columns)))
     else:
         parts = [
-            (f"column {i}", _features(c, model), [c.name]) for i, c in enumerate(model.columns)
+            (f"column {i}", transformer(one, model.missing_values), _read(model, one))
+            for i, one in enumerate(model.columns)
         ]
         columns = ColumnTransformer(parts, sparse_threshold=0.0)
         x = columns.fit_transform(_declarations(model))
@@ -63,12 +53,21 @@ def to_pipeline(model: PlainModel) -> Pipeline:
     return Pipeline([*steps, ("units", units), ("scores", scores), ("answer", _answer(model))])
 
 
+def _read(model: PlainModel, column: Any) -> list[Any]:
+    """The columns that one reads: by name, or by place in a matrix."""
+    names = list(example(column, model.missing_values))
+    if not model.ready:
+        return names
+    return [[one.name for one in model.columns].index(name) for name in names]
+
+
 def _declarations(model: PlainModel) -> Any:
-    """A frame of two rows, with the bounds of numbers and a value of each category."""
-    columns: dict[str, list[Any]] = {
-        c.name: [_words(c, model)[0][0]] * 2 if isinstance(c, PlainCategory) else _ends(c)
-        for c in model.columns
-    }
+    """A frame of two rows, with the bounds of numbers and a value of each category; or a matrix."""
+    columns = dict[str, list[Any]]()
+    for column in model.columns:
+        columns |= example(column, model.missing_values)
+    if model.ready:
+        return np.array(list(columns.values()), dtype=float).T
     for library in ("pandas", "polars"):
         try:
             return import_module(library).DataFrame(columns)
@@ -77,80 +76,6 @@ def _declarations(model: PlainModel) -> Any:
     raise ModuleNotFoundError(
         "a pipeline takes frames: pip install pandas (or polars)", name="pandas"
     )
-
-
-def _ends(column: PlainNumber | ReadyNumber) -> list[float]:
-    return [column.low, column.high] if isinstance(column, PlainNumber) else []
-
-
-def _features(column: Any, model: PlainModel) -> Any:
-    if isinstance(column, PlainCategory):
-        return _category(column, model)
-    assert isinstance(column, PlainNumber)
-    parts: list[Any] = [FunctionTransformer(np.asarray, kw_args={"dtype": float})]
-    if column.missing is not None:
-        parts.append(SimpleImputer(strategy="constant", fill_value=column.missing))
-    ends = (column.low, column.high)
-    if column.transform == "log1p":
-        ends = (0.0, column.high - column.low)
-    parts.append(MinMaxScaler(feature_range=ends, clip=True))
-    if column.transform == "log1p":
-        parts.append(FunctionTransformer(np.log1p))
-    curves = [(f"curves {i}", _curves(one)) for i, one in enumerate(column.curves)]
-    return make_pipeline(*parts, FeatureUnion(curves))
-
-
-def _curves(curves: Curves) -> Any:
-    """Hats on the knots, times what curves give there."""
-    knots = np.array(curves.knots)[:, None]
-    hats = SplineTransformer(degree=1, knots=knots, extrapolation="constant")
-    parts: list[Any] = [hats, FunctionTransformer(np.dot, kw_args={"b": np.array(curves.gives).T})]
-    if curves.power == 2:
-        parts.append(FunctionTransformer(np.square))
-    return make_pipeline(*parts)
-
-
-def _category(column: PlainCategory, model: PlainModel) -> Any:
-    """The number of a cell's spelling, and what it gives; NaN, which the answer refuses, where a
-    row has no answer.
-    """
-    spelled = _words(column, model)
-    table = np.array(
-        [_one_hot(column, place) for place in [*(p for _, p in spelled), column.other]]
-    )
-    return make_pipeline(
-        FunctionTransformer(np.asarray, kw_args={"dtype": str}),
-        FunctionTransformer(np.char.strip),
-        OrdinalEncoder(
-            categories=[np.array([word for word, _ in spelled])],
-            handle_unknown="use_encoded_value",
-            unknown_value=-1,  # the table's last line
-            dtype=np.int64,
-        ),
-        FunctionTransformer(table.take, kw_args={"axis": 0}),
-        FunctionTransformer(np.squeeze, kw_args={"axis": 1}),
-    )
-
-
-def _words(column: PlainCategory, model: PlainModel) -> list[tuple[str, int | None]]:
-    """All spellings of values and of missing cells, with their places."""
-    gone = [*_GONE, *(text for text in model.missing_values if text not in _GONE)]
-    listed = [(text, k) for k, cells in enumerate(column.cells) for text in cells]
-    if clash := sorted({text for text, _ in listed} & set(_GONE)):
-        raise DataError(
-            f"column {column.name!r} lists the value {clash[0]!r}, which scikit-learn's parts "
-            "cannot tell from a missing cell; export to json, sql or onnx instead"
-        )
-    return [
-        *((text, k) for text, k in listed if text not in gone),
-        *((text, column.missing) for text in gone),
-    ]
-
-
-def _one_hot(column: PlainCategory, place: int | None) -> NDArray[np.float64]:
-    if place is None:
-        return np.full(column.width, np.nan)
-    return np.asarray(np.arange(column.width) == place, dtype=float)
 
 
 def _centred(model: PlainModel) -> Array:
@@ -168,29 +93,14 @@ def _centred(model: PlainModel) -> Array:
 
 
 def _scores(model: PlainModel) -> Any:
-    """F x, divided as long rows are: products of F x with one more column, 1 over their length."""
+    """F x, divided as long rows are: times 1 over their length."""
     F = np.column_stack([model.intercept, model.coef]) if model.constant else model.coef
     if model.scaling == "none":
         return FunctionTransformer(np.dot, kw_args={"b": F.T / model.norm})
     dot = FunctionTransformer(np.dot, kw_args={"b": F.T})
-    if model.scaling == "unit":
-        return make_pipeline(Normalizer(), dot)
-    over = make_pipeline(
-        FunctionTransformer(np.linalg.norm, kw_args={"axis": 1, "keepdims": True}),
-        FunctionTransformer(np.clip, kw_args={"a_min": model.norm, "a_max": _FAR}),
-        FunctionTransformer(np.reciprocal),
-    )
-    products = PolynomialFeatures(degree=2, interaction_only=True, include_bias=False)
-    K = len(F)
-    products.fit(np.zeros((1, K + 1)))
-    last = [np.flatnonzero((products.powers_[:, [k, K]] == 1).all(axis=1))[0] for k in range(K)]
-    chosen = np.zeros((len(products.powers_), K))
-    chosen[last, range(K)] = 1.0
-    return make_pipeline(
-        FeatureUnion([("raw", dot), ("over", over)]),
-        products,
-        FunctionTransformer(np.dot, kw_args={"b": chosen}),
-    )
+    counts = np.append(True, model.counts) if model.constant else model.counts
+    least = model.norm if model.scaling == "clip" else 1 / _FAR
+    return product([dot, over(least, len(F), counts)], len(F))
 
 
 def _answer(model: PlainModel) -> Any:
@@ -200,8 +110,10 @@ def _answer(model: PlainModel) -> Any:
     if model.target is not None:
         return _number_of(model.target)
     classes = np.array(model.classes)
-    if len(classes) > 2:
-        return _linear(LinearSVC(), classes, np.eye(len(classes)), np.zeros(len(classes)))
+    if (K := len(classes)) > 2:
+        if model.probability is None:
+            return _linear(LinearSVC(), classes, np.eye(K), np.zeros(K))
+        return _linear(LogisticRegression(), classes, model.probability[0] * np.eye(K), np.zeros(K))
     if model.probability is None:
         return _linear(LinearSVC(), classes, np.ones((1, 1)), np.array([-model.threshold]))
     slope, offset = model.probability

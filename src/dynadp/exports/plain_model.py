@@ -1,4 +1,4 @@
-"""A model in plain numbers: what every export is made of, and itself one, as JSON.
+"""A model in plain numbers: what every export is made of.
 
 ::
 
@@ -11,24 +11,18 @@ A row that dynadp would drop or refuse has no answer. Of two classes the second 
 the score is above the threshold; of more, the one with the largest score.
 """
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp.data import (
-    PlainColumn,
-    PlainNumber,
-    Value,
-    plain_column,
-)
+from dynadp.data import PlainColumn, PlainVector, Schema, Value, plain_column
 from dynadp.errors import DataError
 from dynadp.runs import Model
-
-FORMAT, VERSION = "dynadp-scorer", 1
 
 
 @dataclass(frozen=True)
@@ -62,10 +56,13 @@ class PlainModel:
     threshold
         Of two classes, scores above it are answered with the second.
     probability
-        (a, b) with P(second class) = 1/(1 + e^-(a score + b)); None where nobody found out.
+        (a, b) with P(second class) = 1/(1 + e^-(a score + b)), and of more classes P of each the
+        softmax of a score; None where nobody found out.
     target
         (low, high) of a number that is answered instead of a class: (low + high)/2 + score (high -
         low)/2, within these bounds; None for classes.
+    counts
+        Which features |x| is the length of; the constant always is.
     """
 
     classes: tuple[Value, ...]
@@ -80,6 +77,7 @@ class PlainModel:
     threshold: float = 0.0
     probability: tuple[float, float] | None = None
     target: tuple[float, float] | None = None
+    counts: NDArray[np.bool_] = field(repr=False)
 
     @classmethod
     def of(cls, model: Model, threshold: float | None = None) -> Self:
@@ -103,41 +101,53 @@ class PlainModel:
                 f"threshold is {threshold:g}, and the model has {classes} classes, of which the "
                 "one with the largest score is answered; leave it out"
             )
-        schema, given = model.schema, model.estimator or {}
-        scaled = given.get("counted") is not None
-        if threshold and scaled:
-            raise DataError(
-                f"threshold is {threshold:g}, for scores of rows of length 1 about their centre, "
-                "and an export has those of rows as they are; predict with dynadp, or export with "
-                "a threshold of 0"
+        log_odds = model.log_odds if classes == 2 else None
+        if classes > 2 and model.gives_probabilities:
+            log_odds = 1.0 if model.calibration is None else model.calibration.slope, 0.0
+        made: dict[str, Any] = {
+            "classes": model.classes,
+            "coef": model.coef,
+            "intercept": model.intercept,
+            "threshold": threshold,
+            "probability": log_odds,
+            "target": None if model.target is None else (model.target.low, model.target.high),
+        }
+        if model.schema is None:
+            return cls._ready(model, made)
+        return cls(**made, **_of_rows(model.schema))
+
+    @classmethod
+    def _ready(cls, model: Model, made: dict[str, Any]) -> Self:
+        """Features that are numbers as they are. Where thresholds and probabilities belong to rows
+        that were scaled as a whole about their centre, the features of these come after them, for
+        the sake of their length alone.
+        """
+        given, d = model.estimator or {}, model.coef.shape[1]
+        names = tuple(given.get("feature_names_in_") or [f"x{i}" for i in range(d)])
+        numbers = tuple(map(ReadyNumber, names))
+        counted = given.get("counted")
+        scaled = made["threshold"] or (made["probability"] and len(model.classes) == 2)
+        if counted is None or not scaled:
+            return cls(
+                **made,
+                columns=numbers,
+                missing_values=(),
+                centre=np.zeros(d),
+                constant=1.0,
+                norm=1.0,
+                scaling="none",
+                counts=np.ones(d, dtype=bool),
             )
-        if schema is None:
-            names = given.get("feature_names_in_") or [f"x{i}" for i in range(model.coef.shape[1])]
-            columns: tuple[PlainColumn | ReadyNumber, ...] = tuple(map(ReadyNumber, names))
-            bounds: dict[str, Any] = {
-                "missing_values": (),
-                "constant": 1.0,
-                "norm": 1.0,
-                "scaling": "none",
-            }
-            centre = np.zeros(len(names))
-        else:
-            columns = tuple(plain_column(column) for column in schema.columns)
-            names = ("missing_values", "norm", "scaling")
-            bounds = {name: getattr(schema, name) for name in names}
-            bounds["constant"] = float(schema.intercept)
-            centre = np.array(schema.centre or np.zeros(schema.feature_count))
-        return cls(
-            classes=model.classes,
-            columns=columns,
-            centre=centre,
-            coef=model.coef,
-            intercept=model.intercept,
-            threshold=threshold,
-            probability=None if scaled or classes != 2 else model.log_odds,
-            target=None if model.target is None else (model.target.low, model.target.high),
-            **bounds,
-        )
+        rows = _of_rows(Schema.model_validate(counted))
+        rows["columns"] = (*numbers, *(_renamed(column, names) for column in rows["columns"]))
+        rows["centre"] = np.concatenate([np.zeros(d), rows["centre"]])
+        rows["counts"] = np.concatenate([np.zeros(d, dtype=bool), rows["counts"]])
+        made["coef"] = np.pad(model.coef, ((0, 0), (0, len(rows["counts"]) - d)))
+        if rows["constant"]:
+            made["intercept"] = model.intercept / rows["constant"]
+        elif f := float(model.coef[0] @ model.coef[0]):  # then F (x - c) holds the intercept
+            rows["centre"][:d] = -model.intercept * model.coef[0] / f
+        return cls(**made, **rows)
 
     @property
     def ready(self) -> bool:
@@ -145,9 +155,10 @@ class PlainModel:
         return any(isinstance(column, ReadyNumber) for column in self.columns)
 
     @property
-    def vectors(self) -> Array:
-        """F, with the intercept last where there is a constant."""
-        return np.column_stack([self.coef, self.intercept]) if self.constant else self.coef
+    def lengths(self) -> tuple[float, float]:
+        """Scores are divided by |x|, or by the nearer of these where it is not between them."""
+        ends = {"clip": (self.norm, inf), "none": (self.norm, self.norm), "unit": (0.0, inf)}
+        return ends[self.scaling]
 
     def places(self) -> Iterator[tuple[PlainColumn | ReadyNumber, slice]]:
         """Yield each column with the places of its features."""
@@ -156,42 +167,23 @@ class PlainModel:
             yield column, slice(start, start + column.width)
             start += column.width
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it for a program to read."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "classes": list(self.classes),
-            "columns": [_column(column, self.missing_values) for column in self.columns],
-            "missing_values": sorted({"", *self.missing_values}),
-            "centre": self.centre.tolist(),
-            "constant": self.constant,
-            "norm": self.norm,
-            "scaling": self.scaling,
-            "coef": self.coef.tolist(),
-            "intercept": self.intercept.tolist(),
-            "threshold": self.threshold,
-            "target": None if self.target is None else list(self.target),
-            "probability": None if self.probability is None else list(self.probability),
-        }
 
-    def text(self) -> str:
-        """Return the JSON as text."""
-        return json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n"
+def _of_rows(schema: Schema) -> dict[str, Any]:
+    """How cells become rows."""
+    count = schema.feature_count
+    return {
+        "columns": tuple(plain_column(column) for column in schema.columns),
+        "missing_values": schema.missing_values,
+        "centre": np.array(schema.centre or np.zeros(count)),
+        "constant": float(schema.intercept),
+        "norm": schema.norm,
+        "scaling": schema.scaling,
+        "counts": np.ones(count, dtype=bool),
+    }
 
 
-def _column(column: PlainColumn | ReadyNumber, missing_values: tuple[str, ...]) -> dict[str, Any]:
-    if isinstance(column, ReadyNumber):
-        return {"name": column.name, "kind": "ready", "width": 1}
-    shown = {"name": column.name, "kind": "number", "width": column.width, "weight": column.weight}
-    if isinstance(column, PlainNumber):
-        curves = [
-            {"knots": list(one.knots), "gives": list(map(list, one.gives)), "power": one.power}
-            for one in column.curves
-        ]
-        names = ("low", "high", "transform", "missing")
-        return shown | {name: getattr(column, name) for name in names} | {"curves": curves}
-    listed = {text: k for k, cells in enumerate(column.cells) for text in cells}
-    gone = dict.fromkeys(missing_values, column.missing)
-    places = {"": column.missing, **listed, **gone}
-    return shown | {"kind": "category", "places": places, "other": column.other}
+def _renamed(column: Any, names: tuple[str, ...]) -> Any:
+    """A column of numbers x0, x1, ... with the names that an estimator was given."""
+    if isinstance(column, PlainVector):
+        return replace(column, columns=names)
+    return replace(column, name=names[int(column.name[1:])])

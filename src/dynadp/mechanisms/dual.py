@@ -7,7 +7,6 @@ from math import inf
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from dynadp import _require
 from dynadp._arrays import Array, on
@@ -189,6 +188,8 @@ def _best_phi(
         return phi * F**2 / 2 + moves**2 / 2 * d * (d + 1) / (a * left) ** 2 / (rho + phi)
 
     unit = least + rho + Lam
+    from scipy.optimize import minimize_scalar  # 0.1 s, which other mechanisms save
+
     found = minimize_scalar(
         lambda t: bound(least + unit * float(np.exp(t))),
         bounds=(-40.0, 40.0),

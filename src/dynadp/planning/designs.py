@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from dynadp._arrays import Array
+from dynadp._roots import root
 from dynadp.errors import DeclarationError
 from dynadp.privacy import Schedule, as_schedule
 
@@ -146,7 +146,7 @@ def stationary_points(c: AccuracyLoss, w: PrivacyUtility) -> tuple[float, ...]:
     def slope(x: float) -> float:
         return 1 / x - c.c5 - w.w4 * w.w3 / ((w.w3 + w.w4 * x) * (w.w3 + 2 * w.w4 * x))
 
-    peak = brentq(slope, 0.82 / c.c5, (1 + 1e-9) / c.c5, xtol=1e-300)
+    peak = root(slope, 0.82 / c.c5, (1 + 1e-9) / c.c5, xtol=1e-300)
     if h(peak) <= 0:
         return ()
     ends = []
@@ -154,7 +154,7 @@ def stationary_points(c: AccuracyLoss, w: PrivacyUtility) -> tuple[float, ...]:
         x = peak
         while h(x) > 0:
             x *= factor
-        ends.append(float(brentq(h, min(x, peak), max(x, peak), xtol=1e-300)))
+        ends.append(root(h, min(x, peak), max(x, peak), xtol=1e-300))
     return tuple(ends)
 
 

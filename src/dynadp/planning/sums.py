@@ -8,10 +8,10 @@ from math import exp, sqrt
 from typing import Any, Self
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dynadp._arrays import Array
+from dynadp._roots import root
 from dynadp.mechanisms import Sealing
 from dynadp.problem import Loss, Weights
 
@@ -142,4 +142,4 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
             - delta
         )
 
-    return float(brentq(excess, 1e-12, 100 + 2 * sqrt(epsilon)))
+    return root(excess, 1e-12, 100 + 2 * sqrt(epsilon))

@@ -14,8 +14,6 @@ from functools import cached_property
 from math import floor, fsum, inf, isfinite, log, log1p
 from typing import Literal
 
-from scipy.optimize import minimize_scalar
-
 from dynadp.errors import DeclarationError
 from dynadp.privacy.accountant import check_delta, check_epsilon, plain_losses, total, unit_of
 from dynadp.privacy.events import Event, SealedGaussian
@@ -59,6 +57,8 @@ class Cap:
         check_delta(delta)
         if delta == 0:
             return cls(epsilon, delta, 2.0)
+        from scipy.optimize import minimize_scalar  # 0.1 s, and caps are seldom made
+
         found = minimize_scalar(
             lambda t: -_budget(epsilon, delta, 1 + 10**t) / (1 + 10**t),
             bounds=(-3.0, 6.0),

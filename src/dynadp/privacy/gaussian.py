@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import exp, fsum, inf, isfinite, pi, sqrt
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from dynadp._arrays import Array
+from dynadp._roots import root
 from dynadp.privacy.distributions import LossDistribution
 from dynadp.privacy.distributions import distribution_of as distribution_of  # with Gaussian ones
 from dynadp.privacy.events import Event, Gaussian, SealedGaussian
@@ -142,7 +142,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     most = mu * mu / 2 + mu * 40
     if delta <= 0 or gaussian_delta(mu, most) > delta:
         return inf
-    found = float(brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, most, xtol=1e-12))
+    found = root(lambda e: gaussian_delta(mu, e) - delta, 0.0, most, xtol=1e-12)
     while gaussian_delta(mu, found) > delta:
         found = found * (1 + 1e-12) + 1e-13
     return found

@@ -66,18 +66,6 @@ def restore_ledger(copy: str | Path, path: str | Path, anchor: str | Path | None
         return restored.state().mark
 
 
-def put_copy(copy: Path, path: Path) -> None:
-    """Put an older copy where no ledger is, to be recovered."""
-    if path.exists():
-        raise DeclarationError(
-            f"{path} exists, and --copy is for a ledger that is missing; leave out --copy, or move "
-            "that file away"
-        )
-    with Ledger.open(copy, read_only=True):
-        pass
-    _copied(copy, path)
-
-
 def _require_no_more(path: Path, found: Ledger) -> None:
     """Refuse to replace a sound ledger that has entries which the copy has not."""
     try:
@@ -105,25 +93,45 @@ def _copied(source: Path, target: Path) -> Mark:
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
             partial = Path(folder, "ledger")
-            partial.touch(0o600)
-            address = f"{source.resolve().as_uri()}?mode=ro"
-            with (
-                closing(sqlite3.connect(address, uri=True)) as read,
-                closing(sqlite3.connect(partial)) as written,
-            ):
-                read.backup(written)
-            with open(partial, "rb") as file:
-                os.fsync(file.fileno())
-            with Ledger.open(partial, read_only=True) as ledger:
-                mark = ledger.state().mark
-            os.link(partial, target)  # refuses a name that was taken meanwhile
+            mark = write_copy(source, partial)
+            let_appear(partial, target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    return mark
+
+
+def write_copy(source: Path, target: Path) -> Mark:
+    """Copy a ledger by SQLite's backup to a file that nobody uses yet, and check the copy."""
+    try:
+        target.touch(0o600)
+        address = f"{source.resolve().as_uri()}?mode=ro"
+        with (
+            closing(sqlite3.connect(address, uri=True)) as read,
+            closing(sqlite3.connect(target)) as written,
+        ):
+            read.backup(written)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    except sqlite3.Error as error:
+        raise LedgerError(f"cannot copy {source}: {error}; try again") from error
+    with Ledger.open(target, read_only=True) as ledger:
+        return ledger.state().mark
+
+
+def let_appear(partial: Path, target: Path) -> None:
+    """Give a whole file its name, durably; refused where the name is taken."""
+    try:
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
+        os.link(partial, target)
         handle = os.open(target.parent, os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)
     except OSError as error:
-        raise LedgerError(
-            f"cannot make {target}: {error.strerror}; choose a folder that can be written"
-        ) from error
-    except sqlite3.Error as error:
-        raise LedgerError(f"cannot copy {source}: {error}; try again") from error
-    return mark
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(target: Path, error: OSError) -> LedgerError:
+    return LedgerError(
+        f"cannot make {target}: {error.strerror}; choose a folder that can be written"
+    )

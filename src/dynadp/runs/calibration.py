@@ -7,7 +7,6 @@ from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_expit
 
 from dynadp._arrays import Array
@@ -70,6 +69,8 @@ def class_calibrated(scores: Array, y: NDArray[np.int64], source: str) -> Calibr
         p = probabilities(np.exp(log_slope) / scale * scores)[np.arange(len(y)), y]
         return -float(np.log(np.clip(p, 1e-300, 1.0)).mean())
 
+    from scipy.optimize import minimize_scalar  # of runs with a calibration alone
+
     found = minimize_scalar(loss, bounds=(-9, 9), method="bounded")
     return Calibration(float(np.exp(found.x) / scale), 0.0, source)
 
@@ -116,6 +117,8 @@ def calibrated(
         residual = w * ((for_yes + for_no) * expit(z) - for_yes)
         slopes = np.array([residual @ (np.exp(at[0]) * x), residual.sum()])
         return value / (n + m), slopes / (n + m)
+
+    from scipy.optimize import minimize
 
     for _ in range(_STEPS if noise else 1):
         found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-9, 9)] * 2).x

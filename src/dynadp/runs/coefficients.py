@@ -10,7 +10,10 @@ from dynadp._arrays import Array
 from dynadp.consensus import BOUND, Spread
 from dynadp.data import (
     Column,
+    PlainBins,
     PlainCategory,
+    PlainCross,
+    PlainHashed,
     PlainNumber,
     Schema,
     Target,
@@ -187,37 +190,43 @@ def _units(schema: Schema) -> Iterator[tuple[str, str, float, float | None]]:
     """Yield column, unit, factor and reference of each feature."""
     centre = iter(schema.centre or np.zeros(schema.feature_count).tolist())
     for column in schema.columns:
+        of_features = [next(centre) for _ in column.features]
         try:
             plain = plain_column(column)
-        except DataError:  # a kind whose features have no simpler unit than themselves
-            for feature in column.features:
-                yield column.name, f"1 of {feature}", 1.0, next(centre)
-            continue
-        if isinstance(plain, PlainCategory):
-            yield from _of_category(column, plain, [next(centre) for _ in range(plain.width)])
-        else:
-            yield from _of_number(plain, [next(centre) for _ in range(plain.width)])
+        except DataError:
+            plain = None
+        if isinstance(plain, PlainCategory | PlainBins | PlainHashed | PlainCross):
+            yield from _of_places(column, of_features)
+        elif isinstance(plain, PlainNumber):
+            yield from _of_number(plain, of_features)
+        else:  # features that have no simpler unit than themselves
+            for feature, c in zip(column.features, of_features, strict=True):
+                yield column.name, f"1 of {feature}", 1.0, c
 
 
-def _of_category(
-    column: Column, plain: PlainCategory, centre: Sequence[float]
+def _of_places(
+    column: Column, centre: Sequence[float]
 ) -> Iterator[tuple[str, str, float, float | None]]:
     for feature, c in zip(column.features, centre, strict=True):
-        reference = c / plain.weight if c else None
-        yield plain.name, f"{feature} (1 or 0)", plain.weight, reference
+        reference = c / column.weight if c else None
+        yield column.name, f"{feature} (1 or 0)", column.weight, reference
 
 
 def _of_number(
     plain: PlainNumber, centre: Sequence[float]
 ) -> Iterator[tuple[str, str, float, float | None]]:
-    log = plain.transform == "log1p"
-    t = f"ln(1 + {plain.name}{-plain.low:+g})" if plain.low else f"ln(1 + {plain.name})"
-    t = t if log else plain.name
+    log = f"ln(1 + {plain.name}{-plain.low:+g})" if plain.low else f"ln(1 + {plain.name})"
+    signed = f"sign({plain.name}) ln(1 + |{plain.name}|)"
+    t = {"none": plain.name, "log1p": log, "signed_log": signed}[plain.transform]
     places = iter(centre)
     for curves in plain.curves:
         if len(curves.gives) > 1:
             for knot in curves.knots:
-                at = plain.low + np.expm1(knot) if log else knot
+                at = {
+                    "none": knot,
+                    "log1p": plain.low + np.expm1(knot),
+                    "signed_log": np.copysign(np.expm1(abs(knot)), knot),
+                }[plain.transform]
                 c = next(places)
                 unit = f"the bump at {plain.name} = {at:g} (1 there)"
                 yield plain.name, unit, plain.weight, c / plain.weight if c else None

@@ -34,7 +34,12 @@ def open_readable(path: str | Path) -> Ledger:
 
 
 def set_cap(
-    path: str | Path, cap: Cap, *, node: str | None = None, who: str
+    path: str | Path,
+    cap: Cap,
+    *,
+    node: str | None = None,
+    who: str,
+    anchor: str | Path | None = None,
 ) -> tuple[Cap | None, LedgerSummary]:
     """Set the cap of a ledger, which is made if it is missing and its node is given.
 
@@ -46,6 +51,8 @@ def set_cap(
         Whose ledger it is.
     who
         Who sets the cap.
+    anchor
+        The ledger's anchor, if not in this user's state folder.
 
     Returns
     -------
@@ -54,22 +61,27 @@ def set_cap(
     exists = Path(path).exists()
     if not exists and node is None:
         raise _absent(path)
-    opened = Ledger.open(path) if exists else Ledger.create(path, str(node), who=who, at=now())
-    with opened as ledger:
+    with (
+        Ledger.open(path, anchor=anchor)
+        if exists
+        else Ledger.create(path, str(node), who=who, at=now(), anchor=anchor)
+    ) as ledger:
         _require_node(ledger, node)
         before = ledger.cap
         ledger.set_cap(cap, who=who, at=now())
         return before, LedgerSummary.of(ledger)
 
 
-def close_run(path: str | Path, run: str, *, who: str) -> tuple[int, str]:
+def close_run(
+    path: str | Path, run: str, *, who: str, anchor: str | Path | None = None
+) -> tuple[int, str]:
     """End a run that will not go on: its unspent reservation is free again.
 
-    Its seal and its private vectors are removed.
+    Its seal and its private vectors are removed. ``anchor`` as for :func:`set_cap`.
 
     Returns the number of rounds that it spent, and the ledger's new head.
     """
-    with Ledger.open(path) as ledger:
+    with Ledger.open(path, anchor=anchor) as ledger:
         known = LedgerSummary.of(ledger)
         if run not in known.open_runs:
             names = ", ".join(map(repr, known.open_runs)) or "none"

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from dynadp._arrays import Array
 from dynadp._intervals import Z, wilson
@@ -247,13 +246,23 @@ def auc(scores: Array, positive: NDArray[np.bool_]) -> Measure | None:
     if not m or not n:
         return None
     yes, no = scores[positive], scores[~positive]
-    ranks = rankdata(np.concatenate([yes, no]))
-    below = (ranks[:m] - rankdata(yes)) / n  # share of negative rows below each positive one
-    above = 1 - (ranks[m:] - rankdata(no)) / m
+    ranks = _ranks(np.concatenate([yes, no]))
+    below = (ranks[:m] - _ranks(yes)) / n  # share of negative rows below each positive one
+    above = 1 - (ranks[m:] - _ranks(no)) / m
     value = float(below.mean())
     if min(m, n) < 2 or not 0 < value < 1:
         return Measure(value, *wilson(value, min(m, n)))
     return _by_odds(value, float(below.var(ddof=1) / m + above.var(ddof=1) / n))
+
+
+def _ranks(scores: Array) -> Array:
+    """Return the place of each score from below, from 1 on; equal scores share the mean of theirs.
+
+    As scipy.stats.rankdata, which takes half of a node's start to import.
+    """
+    _, which, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    places: Array = (np.cumsum(counts) - (counts - 1) / 2)[which]
+    return places
 
 
 def average_precision(scores: Array, positive: NDArray[np.bool_]) -> Measure | None:

@@ -222,6 +222,8 @@ class Model:
         if self.calibration is not None:
             return self.calibration.slope, self.calibration.offset
         plain = self.loss.get("name") == "logistic" and not self.loss.get("margin")
+        if self.loss.get("margin") is None and self.estimator is not None:  # the planner's, not 0
+            plain = plain and self.estimator.get("parameters", {}).get("epsilon") is None
         return (1.0, 0.0) if plain and len(self.classes) == 2 else None
 
     def predict(self, table: Table) -> NDArray[Any]:

@@ -6,14 +6,16 @@ entries there were. What left no letter (a private evaluation, a count, a cap) c
 the anchor knows of more entries than are found, nothing is guessed.
 """
 
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynadp.engines import Letter, Verifier, now
-from dynadp.errors import BudgetRefused, LedgerDamaged, RecordError
-from dynadp.privacy import Cap, Event, Ledger
+from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged, RecordError
+from dynadp.privacy import Anchor, Cap, Event, Ledger
+from dynadp.runs.backups import let_appear, write_copy
 from dynadp.runs.folder import load_run
 from dynadp.runs.own_letters import ledger_run, own_letters, post_offices
 from dynadp.runs.record import RunRecord
@@ -65,6 +67,14 @@ class Recovered:
     entries: int
 
 
+@dataclass(frozen=True)
+class Anew:
+    """A ledger of which no copy is left: whose it was, and the cap that was in force."""
+
+    node: str
+    cap: Cap
+
+
 def recover_ledger(
     path: str | Path,
     sources: Sequence[str | Path],
@@ -73,8 +83,10 @@ def recover_ledger(
     who: str,
     anchor: str | Path | None = None,
     charge_rest: bool = False,
+    begin: str | Path | Anew | None = None,
 ) -> Recovered:
-    """Enter what signed letters show and a ledger does not know; all of it, or nothing.
+    """Enter what signed letters show and a ledger does not know; all of it, or nothing, whenever
+    the process ends. Called again it goes on.
 
     Parameters
     ----------
@@ -91,50 +103,61 @@ def recover_ledger(
         The ledger's anchor, if not in this user's state folder.
     charge_rest
         Whether to go on where entries stay missing: then nothing more is admitted.
+    begin
+        Where the ledger is missing: an older copy elsewhere, or :class:`Anew`.
     """
+    path = Path(path)
+    given = sources, key, who, charge_rest
+    if begin is None:
+        with Ledger.open(path, anchor=anchor, anchored=False) as ledger:
+            return _recover(ledger, *given)
+    if path.exists():
+        raise DeclarationError(
+            f"{path} exists, and --copy and --node are for a ledger that is missing; leave them "
+            "out, or move that file away"
+        )
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        partial = Path(folder, "ledger")
+        if isinstance(begin, Anew):
+            stamp = {"who": f"{who} (no copy is left)", "at": now()}
+            with Ledger.create(partial, begin.node, anchored=False, **stamp) as ledger:
+                ledger.set_cap(begin.cap, **stamp)
+        else:
+            write_copy(Path(begin), partial)
+        with Ledger.open(partial, anchored=False) as ledger:
+            ledger.anchor = Anchor(path, anchor)
+            done = _recover(ledger, *given)
+        let_appear(partial, path)  # after its anchor, which refuses any other
+    return done
+
+
+def _recover(
+    ledger: Ledger, sources: Sequence[str | Path], key: Verifier, who: str, charge_rest: bool
+) -> Recovered:
     by = f"{who} (recovered from letters)"
-    with Ledger.open(path, anchor=anchor, anchored=False) as ledger:
-        lost = find_lost(ledger, sources, key)
-        mark = ledger.anchor.read()
-        missing = _missing(ledger, lost, mark.kinds if mark else {})
-        if missing and not charge_rest:
-            names = ", ".join(f"{count} of kind {kind}" for kind, count in missing.items())
-            raise LedgerDamaged(
-                f"{path}: the anchor remembers entries that no letter shows ({names}), such as of "
-                "a private evaluation, a count or a cap; nothing was changed. Give more letters: "
-                "all run folders of this node, and its neighbours'. Where there are no more, "
-                "--charge-rest enters what is known and lets nothing more be admitted"
-            )
-        # an anchor that lags may hide charges without letters behind letters that it does not know
-        whole = mark is not None and _counts(ledger, lost) == {
-            k: mark.kinds.get(k, 0) for k in _CHARGED
-        }
+    lost = find_lost(ledger, sources, key)
+    mark = ledger.anchor.read()
+    missing = _missing(ledger, lost, mark.kinds if mark else {})
+    if missing and not charge_rest:
+        names = ", ".join(f"{count} of kind {kind}" for kind, count in missing.items())
+        raise LedgerDamaged(
+            f"{ledger.anchor.ledger}: the anchor remembers entries that no letter shows ({names}), "
+            "such as of a private evaluation, a count or a cap; nothing was changed. Give more "
+            "letters: all run folders of this node, and its neighbours'. Where there are no more, "
+            "--charge-rest enters what is known and lets nothing more be admitted"
+        )
+    # an anchor that lags may hide charges without letters behind letters that it does not know
+    whole = mark is not None and _counts(ledger, lost) == {
+        k: mark.kinds.get(k, 0) for k in _CHARGED
+    }
+    with ledger.together():
         for one in lost:
             _enter(ledger, one, by, close=whole)
         if missing and (cap := ledger.cap) is not None:
             ledger.set_cap(Cap(_NOTHING, cap.delta, cap.order), who=by, at=now())
-        ledger.renew_anchor(mark.length if mark is not None and whole else 0)
-        rounds = {one.run: sorted(one.messages) for one in lost}
-        return Recovered(rounds, missing, ledger.head, ledger.state().length)
-
-
-def begin_again(
-    path: str | Path,
-    node: str,
-    epsilon: float,
-    delta: float,
-    *,
-    who: str,
-    anchor: str | Path | None = None,
-) -> None:
-    """Make a ledger anew of which no copy is left, with the cap that was in force; to be recovered
-    before it is used: its anchor stays as it is.
-    """
-    stamp = {"who": f"{who} (no copy is left)", "at": now()}
-    with Ledger.create(
-        path, node, who=stamp["who"], at=stamp["at"], anchor=anchor, anchored=False
-    ) as ledger:
-        ledger.set_cap(Cap.of(epsilon, delta), **stamp)
+    ledger.renew_anchor(mark.length if mark is not None and whole else 0)
+    rounds = {one.run: sorted(one.messages) for one in lost}
+    return Recovered(rounds, missing, ledger.head, ledger.state().length)
 
 
 def find_lost(ledger: Ledger, sources: Sequence[str | Path], key: Verifier) -> list[Lost]:

@@ -302,7 +302,11 @@ class SiloRun:
             self.plan,
             run_id=f"{name} {agreed[:SHOWN]}",
             created=created,
-            file={key: config[key] for key in ("run", "privacy", "training")} | {"nodes": sections},
+            file={
+                **{key: config[key] for key in ("run", "privacy", "training")},
+                **self._agreed_absence,
+                "nodes": sections,
+            },
             config_hash=agreed,
         )
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
 from dynadp import _require
 from dynadp._arrays import Array
+from dynadp._roots import root
 from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.base import Dataset
 from dynadp.data.labels import Classes, Label, Target
@@ -179,7 +179,7 @@ def _intercept_shift(schema: Schema, truth: Array, positives: float) -> float:
     rows = _census_rows(rng, 20_000, _mix(rng, 0.0), schema, truth)
     features = schema.model_copy(update={"norm": 1.0, "scaling": "none"})
     scores = np.asarray(features.rows(rows) @ truth)
-    return float(brentq(lambda b: expit(scores + b).mean() - positives, -50, 50))
+    return root(lambda b: expit(scores + b).mean() - positives, -50, 50)
 
 
 @lru_cache

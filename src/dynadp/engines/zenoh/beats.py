@@ -83,9 +83,7 @@ class Beats:
                 life, number = body["life"], body["number"]
                 if not (isinstance(life, str) and len(life) <= 64 and type(number) is int):
                     raise Rejected("malformed: no life of a node")
-                told = self.grants.answer(
-                    author, life, min(number, 2**60), leaves=bool(body.get("leaves"))
-                )
+                told = self.grants.answer(author, life, number, leaves=bool(body.get("leaves")))
         if why := _NOT_GRANTED.get(told.get("lease", "")):
             self._warn(f"did not grant the name {author} {why}")
         return author, self._letter({"to": author, "answers": str(body["asks"])[:64], **told})

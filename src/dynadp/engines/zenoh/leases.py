@@ -26,6 +26,7 @@ from dynadp.engines.lives import Life
 from dynadp.errors import NameTaken
 
 TERM = 3.0  # seconds that a confirmation holds
+_LEAP = 2**20  # that a life may be numbered above the last one: numbers never run out
 _LINES = 1000  # of the file
 _MARGIN = 0.9  # of it that the holder relies on
 
@@ -55,6 +56,7 @@ class Grants:
         many seconds without a sign of its holder, or ``old`` where a later life had it.
         """
         now, held = monotonic(), self._held.get(node)
+        number = min(number, (held["number"] if held is not None else 0) + _LEAP)
         if held is not None and held["id"] == life:
             self._seen[node] = now - (2 * TERM if leaves else 0)
             return {"lease": "granted"}
@@ -170,7 +172,7 @@ class Lease:
             return
         if state == "old":
             number = told.get("number")
-            if isinstance(number, int) and not self._until:
+            if type(number) is int and not self.begun:
                 self.life.raise_to(min(number, 2**53))
         elif state != "held" or sent - float(told["age"]) <= first + TERM:
             return

@@ -13,9 +13,12 @@ your own. Totals are those of ``dynadp ledger show``.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, Self
 
 from dynadp._cards import card, table
@@ -62,6 +65,7 @@ class Ledger:
         self._store = EntryStore(self.path, read_only=read_only, wait=wait)
         self._state = LedgerState()
         self.anchor, self._anchored = Anchor(self.path, anchor), False
+        self._together: Connection | None = None
 
     def _repr_html_(self) -> str:
         """The card of a notebook; LedgerSummary says what is lost and left."""
@@ -342,16 +346,17 @@ class Ledger:
         """End a run, ``finished`` or ``stopped``: it can spend no more, and what it did not spend
         is free again.
 
-        A run with basis ``plan`` that is stopped early keeps a part of the cap's delta. What it
-        released counts, and where that fits the filter with the rest of delta, others may follow
-        (maths.md 18). Not so where it ``failed``: rows had a part in when it ended.
+        A run with basis ``plan`` that did not release all of it (it was stopped early, or went on
+        without this node for a while, or had spare attempts left) keeps a part of the cap's delta.
+        What it released counts, and where that fits the filter with the rest of delta, others may
+        follow (maths.md 18). Not so where it ``failed``: rows had a part in when it ended.
         """
         if reason not in REASONS:
             raise DeclarationError(f"reason is {reason!r}; expected one of {', '.join(REASONS)}")
 
         def decide(state: LedgerState) -> dict[str, Any]:
             known = state.open_run(run)
-            kept = known.keeps if reason == "stopped" and not failed else None
+            kept = None if failed else known.keeps
             return {"reason": reason} | ({} if kept is None else {"keeps": kept})
 
         self._append(Entry(0, at, who, "close", run), decide)
@@ -420,11 +425,29 @@ class Ledger:
             entry = next(read_entries(connection, mark.length - 1, 1))
         return entry.hash == mark.head
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Enter all that follows at once, or nothing of it, whenever the process ends; for a ledger
+        that was opened with ``anchored=False``.
+        """
+        before = deepcopy(self._state)
+        try:
+            with self._store.transaction() as connection:
+                self._catch_up(connection)
+                self._together = connection
+                yield
+        except BaseException:
+            self._state = before
+            raise
+        finally:
+            self._together = None
+
     def _append(
         self, draft: Entry, decide: Callable[[LedgerState], dict[str, Any]]
     ) -> dict[str, Any]:
         """Decide and record under one lock; the state moves on only after COMMIT returned."""
-        with self._store.transaction() as connection:
+        open_one = nullcontext(self._together) if self._together else None
+        with open_one or self._store.transaction() as connection:
             state = self._catch_up(connection)
             details = decide(state)
             entry = draft.sealed(state.length + 1, state.head, details)

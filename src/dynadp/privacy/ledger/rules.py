@@ -35,8 +35,8 @@ class Reservation:
     closed
         Why it was closed, ``finished`` or ``stopped``; None while it is open.
     kept
-        The delta that a fixed plan keeps which ended early and gave the rest back (maths.md 18);
-        None for all others.
+        The delta that a fixed plan keeps which did not release all of it and gave the rest back
+        (maths.md 18); None for all others.
     """
 
     run: str
@@ -111,7 +111,7 @@ class Reservation:
     @property
     def took_all(self) -> bool:
         """Whether nothing may follow under its cap: it was admitted as a fixed plan, and did not
-        end before its first release, or early with a part that fits the filter.
+        end before its first release, or with a part of it that fits the filter.
         """
         return self.basis == "plan" and self.kept is None and bool(self.spent or not self.closed)
 
@@ -170,8 +170,8 @@ class LedgerState:
         return [event for run in self.runs.values() for event in self._counted(run)]
 
     def _counted(self, run: Reservation) -> list[Event]:
-        """What a run counts; a plan that ended early counts whole under a cap with a smaller
-        epsilon, or with less delta than it keeps.
+        """What a run counts; a plan that was released in part counts whole under a cap with a
+        smaller epsilon, or with less delta than it keeps.
         """
         if run.kept is None or run.cap is None or self.cap is None:
             return run.counted
@@ -180,7 +180,9 @@ class LedgerState:
 
     @property
     def limit(self) -> Cap | None:
-        """The cap for the filter: without the delta that a fixed plan keeps which ended early."""
+        """The cap for the filter: without the delta that fixed plans keep which were released in
+        part.
+        """
         if self.cap is None:
             return None
         kept = sum(run.kept or 0.0 for run in self.runs.values())
@@ -189,7 +191,8 @@ class LedgerState:
     def filters(self, plan: list[Event]) -> Basis | None:
         """Return the rule by which a plan may follow and leave the rest to others; None: refused.
 
-        After a fixed plan that ended early none may follow that is about people with more rows.
+        After a fixed plan that was released in part none may follow that is about people with more
+        rows.
         """
         if (limit := self.limit) is None or self.taker is not None:
             return None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import floor, isfinite
+from math import ceil, isfinite
 from typing import Any
 
 from dynadp._cards import card
@@ -38,15 +38,15 @@ class Room:
     order: float
 
     def share(self, amount: float) -> float:
-        """An amount over the limit, at most 1; a plan takes all."""
+        """An amount over the limit, rounded up to a thousandth, at most 1; a plan takes all."""
         if self.measure == "plan" or self.limit <= 0:
             return float(amount > 0)
-        return min(1.0, amount / self.limit)
+        return min(1.0, ceil(1000 * amount / self.limit - 1e-9) / 1000)
 
     @property
     def left(self) -> float:
         """1 - counted/limit, rounded down to a thousandth."""
-        return floor(1000 * (1 - self.share(self.counted)) + 1e-9) / 1000
+        return round(1 - self.share(self.counted), 3)
 
     @property
     def words(self) -> str:
@@ -138,9 +138,8 @@ class LedgerSummary(LedgerState):
           filter's condition under the present cap: it is then the beginning of a process that this
           filter lets pass, whatever earlier caps were. What is reserved and not released does not
           enter, nor does the rule by which runs were admitted;
-        - the total of a plan, where one run alone was admitted as a fixed plan under this very cap,
-          and every other run was closed before its first release: then the plan is all that is ever
-          released under this cap, and a part of it loses no more than all of it.
+        - the total of a plan, where all that was released is of one run: its plan was fixed before
+          anything was, and a part of it loses no more than all of it (maths.md 5, "The first run").
 
         Where none but the odometer applies (a cap that was lowered below what was spent, a plan of
         another cap that does not fit this one's filter), it may lie above the cap.
@@ -150,8 +149,8 @@ class LedgerSummary(LedgerState):
         bounds = [cap.odometer(self.spent, self.unit)]
         if self.fitting(self.spent):
             bounds.append(cap.epsilon)
-        if (only := self._only_plan) is not None:
-            bounds.append(_cost(tuple(only.plan), cap.delta))
+        if (first := self._first) is not None:
+            bounds.append(_cost(tuple(first.plan), cap.delta))
         return min(bounds)
 
     @property
@@ -173,7 +172,7 @@ class LedgerSummary(LedgerState):
         """What was released so far loses where more members of sealed sums collude than planned, at
         most; empty without a cap, and where no sealed sum was released.
         """
-        cap, only = self.cap, self._only_plan
+        cap, first = self.cap, self._first
         limit = self.limit
         if cap is None:
             return ()
@@ -186,9 +185,9 @@ class LedgerSummary(LedgerState):
             return found
 
         curve = collusion_curve(self.spent, cap.delta, cost=cost)
-        if only is None:
+        if first is None:
             return curve
-        plan = [if_colluding(only.plan, point.colluding) for point in curve]
+        plan = [if_colluding(first.plan, point.colluding) for point in curve]
         costs = [_cost(tuple(opened), cap.delta) for opened in plan]
         return tuple(
             replace(point, epsilon=min(point.epsilon, other))
@@ -239,6 +238,12 @@ class LedgerSummary(LedgerState):
             f"{over}. More than that is {word} already, {figure}. Nothing more is admitted under "
             f"this cap"
         )
+
+    @property
+    def _first(self) -> Reservation | None:
+        """The run that all that was released is of, if there is only one."""
+        begun = [run for run in self.runs.values() if run.spent]
+        return begun[0] if len(begun) == 1 else None
 
     @property
     def _only_plan(self) -> Reservation | None:
