@@ -8,7 +8,9 @@ from .binned import histogram_measures as histogram_measures
 from .calibration import Calibration as Calibration
 from .calibration import calibrated as calibrated
 from .calibration import calibration_of as calibration_of
+from .calibration import class_calibrated as class_calibrated
 from .class_measures import ClassMeasures as ClassMeasures
+from .class_measures import class_measures as class_measures
 from .cluster import ClusterRun as ClusterRun
 from .coefficients import Coefficient as Coefficient
 from .coefficients import ModelNoise as ModelNoise
@@ -93,9 +95,11 @@ from .starting import require_new as require_new
 from .status import is_alive as is_alive
 from .status import node_states as node_states
 from .status import read_status as read_status
+from .target_measures import TARGET_KINDS as TARGET_KINDS
 from .target_measures import TARGET_NAMES as TARGET_NAMES
 from .target_measures import TargetMeasures as TargetMeasures
 from .target_measures import noisy_target_measures as noisy_target_measures
+from .target_measures import target_measures as target_measures
 from .thresholds import BALANCED as BALANCED
 from .thresholds import Costs as Costs
 from .thresholds import Threshold as Threshold
