@@ -76,9 +76,9 @@ def large_run(folder: Path) -> Path:
 
 
 @contextmanager
-def served(*given: str) -> Iterator[str]:
+def served(*given: str, command: str = "explore") -> Iterator[str]:
     """The address of a page; its sweep has had no time to end."""
-    line = [DYNADP, "explore", *given, "--port", "0", "--no-browser"]
+    line = [DYNADP, command, *given, "--port", "0", "--no-browser"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
@@ -123,7 +123,7 @@ def run() -> Report:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         large = large_run(Path(name))
         for what, given, chart in (
-            ("census rows", (), "totals"),
+            ("census rows", ("--made",), "totals"),
             ("1,000 rounds, 100 nodes", (str(large),), "disagreement"),
         ):
             with served(*given) as address:

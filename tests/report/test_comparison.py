@@ -7,6 +7,7 @@ import pytest
 
 from dynadp.errors import DeclarationError
 from dynadp.report.comparison import compare
+from dynadp.report.comparison_page import Mark, overlaps
 from dynadp.runs.folder import load_run
 from support.run_folders import make_job
 from support.typed import dynadp
@@ -71,3 +72,37 @@ def test_the_same_run_twice(three, tmp_path):
     with pytest.raises(DeclarationError, match="1 run was given"):
         compare(three[:1])
     assert dynadp("compare", three[0], tmp_path).exit_code == 2
+
+
+def test_the_page_names_exactly_that_setting(three, private, tmp_path):
+    out = tmp_path / "compare.html"
+    result = dynadp("compare", *three, "--html", out)
+    assert result.exit_code == 0, result.output
+    assert f"Page: {out}" in result.output
+    page = out.read_text()
+    assert "They differ in one setting: <strong>privacy.epsilon</strong>." in page
+    assert page.count('class="differs"') == 1
+    settings, _, rest = page.partition('id="h-cost"')
+    assert "privacy.delta" not in settings
+    for run in compare(three).runs:
+        value, low, high = run.measures["accuracy"]
+        assert f"{value:.4f}</td><td>{low:.4f} to {high:.4f}</td>" in rest
+        assert run.cost in rest
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    other = tmp_path / "other.html"
+    assert dynadp("compare", three[0], private, "--html", other).exit_code == 0
+    page = other.read_text()
+    assert "no difference below has one cause" in page
+    assert "not measured" in page
+    assert json.loads(dynadp("compare", *three, "--html", out, "--json").stdout)["page"] == str(out)
+    gone = dynadp("compare", *three, "--html", tmp_path / "no" / "c.html")
+    assert (gone.exit_code, "is not a folder" in gone.output) == (2, True)
+
+
+def test_intervals_without_a_common_point_are_not_called_equal():
+    near, far = Mark(0.5, 0.4, 0.6, 0, 0, 0), Mark(0.9, 0.8, 0.95, 0, 0, 0)
+    between = Mark(0.7, 0.55, 0.85, 0, 0, 0)
+    assert overlaps([near, None, between])
+    assert overlaps([between, far])
+    assert not overlaps([near, between, far])  # pairwise neighbours meet, and the ends do not

@@ -28,6 +28,7 @@ from dynadp.problem.solver import solve
 from dynadp.report.attacks import membership as membership_picture
 from dynadp.research.attacks import Setting, gallery, membership, reconstruct, small_node
 from dynadp.research.attacks.inference import FALSE_POSITIVES, _curve, allowed
+from dynadp.research.attacks.neighbours import look
 from dynadp.research.attacks.reconstruction import _texts, decode
 from dynadp.research.attacks.sums import SumTranscript
 from dynadp.research.attacks.transcript import dense, listen, log_density
@@ -484,3 +485,21 @@ def test_the_command_as_typed(tmp_path, monkeypatch):
     found = [len(kept[key]) for key in ("reconstruction", "small_node", "membership")]
     assert found == [11, 11, 22]
     assert {path.suffix for path in Path("attacks").iterdir()} == {".png", ".json"}
+
+
+def test_a_neighbour_reads_all_without_noise_and_what_guessing_gives_with_a_budget():
+    found = look(1.0, rows=20, runs=200, seed=0)
+    assert found.plain.recovered == found.plain.attributes == 11
+    assert found.certain.right == 1.0
+    assert found.noisy.epsilon == pytest.approx(1.0, rel=2e-3)
+    assert found.noisy.epsilon <= 1.0
+    assert found.asked.epsilon == found.noisy.epsilon
+    low, high = found.noisy.interval.lower, found.noisy.interval.upper
+    assert low < found.noisy.guessing < high
+    assert found.asked.interval.lower <= found.asked.right_bound
+    shown = found.to_json()
+    assert shown["simulation"]
+    assert set(shown["plain"]["example"]) == set(shown["noisy"]["example"])
+    loud = look(500.0, rows=8, runs=50, seed=0)  # a budget that hides little: the attack does win
+    assert loud.noisy.recovered > found.noisy.interval.upper
+    assert loud.asked.right > 0.9

@@ -1,6 +1,7 @@
 """Sweeps and comparisons by the measure that a user names."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census, census_schema
+from dynadp.data.labels import Classes, Label, Target
 from dynadp.errors import DeclarationError
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.setting import PublicSetting
-from dynadp.research.experiments import measure_baselines, try_plan
+from dynadp.research.experiments import ALIKE, COMMONER, measure_baselines, try_plan
+from dynadp.research.joining import should_join
 from dynadp.research.objectives import GROUPS, Objective
-from dynadp.research.public_rows import HeldOut
+from dynadp.research.public_rows import HeldOut, draw_public_rows
 from dynadp.runs.measures import KINDS, measure_of, measures
 from dynadp.runs.thresholds import Costs
 from support.typed import answer, dynadp
@@ -235,3 +239,96 @@ def test_tradeoff_and_join_by_the_measure(run_file):
     for node in kept["nodes"]:
         for way, band in node["differences"].items():
             assert band["low"] <= band["median"] <= band["high"], way
+
+
+# --------------------------------------------------------------------------------------------------
+# several classes, and numbers
+
+
+@pytest.mark.parametrize("how", [{"classes": 4}, {"target": True}], ids=str)
+def test_losses_of_other_labels_are_those_of_scikit_learn(how):
+    data = census(rows=900, nodes=3, seed=1, test_rows=400, **how)
+    held, rng = HeldOut.of(data.schema, data.test), np.random.default_rng(0)
+    J = max(data.schema.classes, 1)
+    models = rng.normal(size=(3, J * data.schema.dimension)) / 10
+    expected = {}
+    if "target" in how:
+        label = data.schema.label
+        y = np.clip(data.test[label.name], label.low, label.high)
+        p, whole = label.within(held.scores(models[1])), label.high - label.low
+        expected["r2"] = 1 - metrics.r2_score(y, p)
+        expected["mae"] = metrics.mean_absolute_error(y, p) / whole
+        expected["rmse"] = np.sqrt(metrics.mean_squared_error(y, p)) / whole
+        best = {"mae": np.median(y), "rmse": y.mean(), "r2": y.mean()}
+    else:
+        scores = data.schema.rows(data.test) @ models[1].reshape(J, -1).T
+        y = data.schema.labels(data.test)
+        expected["accuracy"] = 1 - metrics.accuracy_score(y, scores.argmax(axis=1))
+        expected["balanced_accuracy"] = 1 - metrics.balanced_accuracy_score(
+            y, scores.argmax(axis=1)
+        )
+    for name, loss in expected.items():
+        objective = Objective.of(data.schema.label, name)
+        checked = objective.checked(held, models)
+        np.testing.assert_allclose(checked.losses[1], loss)
+        tried = objective.tried(held, models)
+        assert tried["low"] <= tried["median"] <= tried["high"]
+        assert np.isclose(tried["median"], np.median(checked.losses))
+        blind = objective.blind(held)
+        if "target" in how:
+            constant = np.full(len(y), best[name])
+            own = 1 - metrics.r2_score(y, constant)
+            if name == "mae":
+                own = metrics.mean_absolute_error(y, constant) / whole
+            elif name == "rmse":
+                own = np.sqrt(metrics.mean_squared_error(y, constant)) / whole
+            assert np.isclose(blind, own)
+        else:
+            own = np.unique(y, return_counts=True)[1].max() / len(y)
+            assert np.isclose(blind, 1 - own if name == "accuracy" else 1 - 1 / J)
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "says"),
+    [
+        (Target(name="pay", low=0, high=1), "auc", "'pay' has numbers; expected one of r2, mae"),
+        (Classes(name="group", values=("a", "b", "c")), "brier", "has several values"),
+        (Label(name="y", negative=0, positive=1), "rmse", "has two values; expected one of acc"),
+    ],
+)
+def test_a_measure_is_for_its_labels(label, name, says):
+    with pytest.raises(DeclarationError, match=says):
+        Objective.of(label, name)
+
+
+@pytest.mark.parametrize("how", [{"classes": 3}, {"target": True}], ids=str)
+def test_the_page_advises_for_other_labels(how, monkeypatch):
+    label = census(rows=60, nodes=2, seed=0, **how).schema.label
+    setting = replace(PublicSetting.made(), counts=(400,) * 5, label=label)
+    setting = replace(setting, objective=Objective.of(label, None))
+    monkeypatch.setattr("dynadp.report.explore.advice.totals_to_try", lambda _: [0.3, 8.0])
+    monkeypatch.setattr("dynadp.report.explore.advice.DRAWS", 2)
+    advice = Advisor(setting)
+    advice.sweep()
+    assert (advice.problem, advice.done) == ("", True)
+    low, high = (point["median"] for point in advice.points)
+    assert low < high
+    without, blind = advice.baselines.values()
+    assert list(advice.baselines)[1] == (ALIKE if "target" in how else COMMONER)
+    assert blind < high < without + 3
+    assert advice.recommended()["alpha"] in {point["alpha"] for point in advice.points}
+    shown = advice.for_total(8.0)
+    assert ("R2" if "target" in how else "right answer") in shown["words"]
+
+
+def test_join_honours_class_weights_and_calibration():
+    ring, given = Topology.family("path", 2), {"draws": 2, "epsilon": 2.0, "delta": 1e-5}
+    rows = [draw_public_rows(ring.nodes, (300, 300), 9, True, seed=s) for s in range(2)]
+    plain = should_join(rows, ring, **given)
+    weighed = should_join(rows, ring, **given, class_weights=(1.0, 4.0), positives=0.25)
+    for way in ("pooled", "sum", "admm"):
+        assert weighed.wrong[way]["median"] > plain.wrong[way]["median"] + 0.02, way
+    assert weighed.nodes[0].alone["median"] > plain.nodes[0].alone["median"] + 0.02
+    paying = should_join(rows, ring, **given, calibration=True)
+    assert paying.wrong["sum"] != plain.wrong["sum"]
+    assert paying.wrong["admm"] == plain.wrong["admm"]

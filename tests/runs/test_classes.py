@@ -184,9 +184,26 @@ def test_admm_refuses_several_classes(folder, command, mechanism):
 
 def test_studies_of_two_classes_refuse_several(folder):
     run_file(folder, '"sum"', seeded=True)
-    found = dynadp("tradeoff run.toml")
-    assert found.exit_code == 2
-    assert "separates two values" in found.output
+    for words, says in (
+        ("tradeoff run.toml --join", "separates two values"),
+        ("tradeoff run.toml --measure recall", "has several values; expected one of accuracy"),
+        ("tradeoff run.toml --measure r2", "has several values; expected one of accuracy"),
+    ):
+        found = dynadp(words)
+        assert found.exit_code == 2
+        assert says in found.output
+
+
+@pytest.mark.slow
+def test_tradeoff_by_a_measure_of_classes(folder):
+    run_file(folder, '"sum"', seeded=True)
+    found = dynadp("tradeoff run.toml --draws 2 --measure balanced_accuracy --json")
+    assert found.exit_code == 0, found.output
+    answer = json.loads(found.stdout)
+    assert answer["measure"] == "balanced_accuracy"
+    losses = [point["median"] for point in answer["points"]]
+    assert losses[0] > losses[-1] + 0.2
+    assert min(losses) < 0.4  # chance is 6/7
 
 
 @pytest.mark.parametrize("mechanism", [Sum(False), Sum(True), Sealed(honest=2)], ids=str)

@@ -62,7 +62,14 @@ ANSWERS = {
     "column since": "2000-01-01..2030-12-31",
     "column pay": "money:200000",
     "column town": "hash:16",
+    "person": "",
+    "graph": "ring",
+    "counts": "",
+    "trust": "open",
     "epsilon": "0.7",
+    "delta": "1e-06",
+    "seed": "cap",
+    "cap": "0.9",
 }
 
 
@@ -81,7 +88,7 @@ def test_an_interview_makes_files_that_load(place):
         Hashed,
     ]
     assert schema.columns[3].transform == "log1p"
-    assert run.privacy.epsilon == 0.7
+    assert (run.privacy.epsilon, run.privacy.delta, made.cap) == (0.7, 1e-6, 0.9)
     assert [node.name for node in run.nodes] == ["north", "south"]
 
 
@@ -144,7 +151,7 @@ def test_a_slip_costs_one_answer(place, monkeypatch, name, text, words):
     (place / "rows.csv").write_text("a,b\n")
     (place / "bare.csv").write_text(f"{SECRET},41\n")
     (place / "odd.csv").write_text("a,b;c\n")
-    texts = {**ANSWERS, "column since": ANSWERS["column since"]}
+    texts = {name: text for name, text in ANSWERS.items() if name != "delta"}  # a flag has it
     lines = []
     for key, answer in texts.items():
         lines += [text, answer] if key == name else [answer]
@@ -160,7 +167,7 @@ def test_a_slip_costs_one_answer(place, monkeypatch, name, text, words):
 
 def test_all_columns_left_out_are_asked_for_again(place, monkeypatch):
     monkeypatch.setattr("dynadp.cli.init._terminal", lambda: True)
-    lines = ["north=north.csv", "ill", "two", "no", "yes", *[""] * 5, "age", *[""] * 4, "1"]
+    lines = ["north=north.csv", "ill", "two", "no", "yes", *[""] * 5, "age", *[""] * 4, *[""] * 7]
     result = CliRunner().invoke(main, ["init", "study"], input="\n".join(lines) + "\n")
     assert result.exit_code == 0, result.output
     assert load_schema("study/schema.toml").features == ("age", "(intercept)")

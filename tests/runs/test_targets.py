@@ -245,7 +245,23 @@ def test_a_run_file_from_check_to_predict(folder, data):
     page = command("report", "out", "--out", "out.html")
     assert page.exit_code == 0, page.output
     assert "How near the model&#39;s numbers are" in (folder / "out.html").read_text()
-    assert "separates two values" in command("tradeoff", path).output
+    assert "separates two values" in command("tradeoff", path, "--join").output
+    refused = command("tradeoff", path, "--measure", "auc").output
+    assert "'pay' has numbers; expected one of r2, mae, rmse" in refused
+
+
+@pytest.mark.slow
+def test_tradeoff_for_a_target(folder):
+    path = run_file(folder)
+    found = command("tradeoff", path, "--draws", "2", "--measure", "rmse", "--json")
+    assert found.exit_code == 0, found.output
+    answer = json.loads(found.stdout)
+    assert answer["measure"] == "rmse"
+    losses = [point["median"] for point in answer["points"]]
+    assert losses[0] > 1.3 * min(losses)
+    assert any("root of the mean squared error" in words for words in answer["words"])
+    again = command("tradeoff", path, "--draws", "2", "--out", "by-file", "--json")
+    assert json.loads(again.stdout)["measure"] == "r2"
 
 
 def test_private_rows_are_charged(folder):

@@ -17,6 +17,7 @@ from dynadp.errors import DynadpError
 SECTIONS = {  # of the list of commands, by task: a command, its module and its line
     "Begin": {
         "demo": ("demo", "Train on made rows, with and without privacy."),
+        "start": ("report", "Be asked for a first run on a local page."),
         "init": ("init", "Write a commented run file and schema."),
     },
     "Decide": {
@@ -45,6 +46,7 @@ SECTIONS = {  # of the list of commands, by task: a command, its module and its 
         "export": ("models", "Write a model for use without dynadp."),
         "model": ("jobs", "Make a model of a run that was stopped early."),
         "report": ("report", "Write one run as one page to keep and sign."),
+        "replay": ("report", "Play a run round by round on a local page."),
         "compare": ("report", "Put runs beside each other: settings, cost, measures."),
         "certify": ("report", "Write what a run promises on a page, signed."),
         "track": ("report", "Log a run to MLflow."),

@@ -12,8 +12,6 @@ from dynadp.cli.options import FOLDER, SEED, TOTAL_DELTA, Positive, option
 from dynadp.cli.output import say
 from dynadp.errors import DeclarationError, DynadpError
 
-ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the whole of it
-
 
 @click.command()
 @click.argument("folder", default=".", type=FOLDER)
@@ -63,7 +61,7 @@ def init(folder: str, kinds: bool, **given: Any) -> None:
     if start.seed is None:
         for node, _ in start.nodes.nodes:
             command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
-            budget = f"--epsilon {ROOM * start.epsilon:.3g} --delta {start.delta:g}"
+            budget = f"--epsilon {start.cap:.6g} --delta {start.delta:g}"
             say(f"Next: {shlex.join(command)} {budget}")
     say(f"Then: dynadp check {run}, and dynadp train {run}")
 
@@ -94,10 +92,16 @@ def _completed(folder: str, given: dict[str, Any]) -> "runs.Start":
 
 
 def _answer(question: "runs.Question") -> Any:
-    """Ask until there is an answer."""
+    """Ask until there is an answer; where nobody can be asked, take what is usual."""
     for line in question.shown:
         say(line)
+    if _terminal():
+        for choice, words in question.choices.items():
+            if choice and words:
+                say(f"  {choice}: {words}")
     if not _terminal():
+        if question.usual and question.default is not None:
+            return question.parse(question.default)
         raise DeclarationError(
             f"{question.text}: nothing was given; run dynadp init in a terminal to be asked"
         )

@@ -65,8 +65,13 @@ def _overrides(given: dict[str, Any]) -> dict[str, Any]:
     is_flag=True,
     help="Also find the largest total epsilon with which all ledgers would admit this run.",
 )
+@option(
+    "--headers",
+    is_flag=True,
+    help="Of files of rows read the first line alone; the run file declares numbers of rows.",
+)
 @prints_answer
-def check(run_file: str, largest: bool, **given: Any) -> Answer:
+def check(run_file: str, largest: bool, headers: bool, **given: Any) -> Answer:
     """Check a run file, its schema, all rows and the ledgers, and print what the run would spend;
     train nothing.
 
@@ -74,19 +79,21 @@ def check(run_file: str, largest: bool, **given: Any) -> Answer:
     last run; nobody is connected. Exit code 3 if a ledger would refuse it as it is.
     """
     if runs.is_node_file(run_file):
-        if largest or any(value is not None for value in given.values()):
+        if largest or headers or any(value is not None for value in given.values()):
             raise click.UsageError(
-                "--epsilon, --delta, --seed and --max-epsilon go with a run file; a silo takes its "
-                "run file as all have agreed on it"
+                "--epsilon, --delta, --seed, --max-epsilon and --headers go with a run file; a "
+                "silo takes its run file as all have agreed on it"
             )
         from dynadp.cli.consent import check_node
 
         return check_node(run_file)
-    return _check(run_file, _overrides(given), largest=largest)
+    return _check(run_file, _overrides(given), largest=largest, headers=headers)
 
 
-def _check(path: str, overrides: dict[str, Any], *, largest: bool = False) -> Answer:
-    result = runs.LocalRun.load(path, overrides).check(largest=largest)
+def _check(
+    path: str, overrides: dict[str, Any], *, largest: bool = False, headers: bool = False
+) -> Answer:
+    result = runs.LocalRun.load(path, overrides, headers=headers).check(largest=largest)
     refusing = dict[str, list[str]]()  # nodes, by what would help them
     for node, own in result.nodes.items():
         if own.ledger and not own.ledger["admitted"]:

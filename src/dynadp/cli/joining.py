@@ -61,6 +61,9 @@ def answer_join(
         seed=seed,
         spread=spread,
         objective=setting.objective,
+        calibration=setting.calibration,
+        class_weights=setting.class_weights,
+        positives=setting.positives,
     )
     kinds, words = _kinds(found), _words(found, setting)
     result: dict[str, Any] = {

@@ -158,16 +158,17 @@ class MeasureName(click.ParamType[str]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         """Return it, or refuse."""
-        from dynadp.runs import KINDS
+        from dynadp.runs import KINDS, TARGET_KINDS
 
-        if value not in KINDS:
-            self.fail(f"{value!r} is none of {', '.join(KINDS)}", param, ctx)
+        if value not in KINDS and value not in TARGET_KINDS:
+            names = ", ".join([*KINDS, *TARGET_KINDS])
+            self.fail(f"{value!r} is none of {names}", param, ctx)
         return str(value)
 
 
 MEASURE = option(
     "--measure",
     type=MeasureName(),
-    help="What is optimised: auc, average_precision, balanced_accuracy, log_loss, ...; accuracy, "
-    "or as the run file says, by default.",
+    help="What is optimised: auc, average_precision, balanced_accuracy, log_loss, ..., of a "
+    "target r2, mae or rmse; accuracy or r2, or as the run file says, by default.",
 )

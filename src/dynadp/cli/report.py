@@ -1,4 +1,6 @@
-"""``dynadp report``, ``explore`` and ``track``: a run as a page, as a live page, in MLflow."""
+"""``dynadp report``, ``start``, ``explore`` and ``track``: a run as a page, as a live page, in
+MLflow.
+"""
 
 import logging
 import signal
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -18,6 +21,19 @@ from dynadp.cli.output import Answer, note, prints_answer, say
 
 _SLICE = 0.5  # seconds after which a pause looks whether an interrupt was lost
 _RUN = click.argument("run", metavar="RUN", type=click.Path())
+_PORT = option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8317,
+    help="On 127.0.0.1; 0: any free one.",
+)
+_TOKEN_FILE = option(
+    "--token-file",
+    type=FILE,
+    help="Keep the address's token in this file, so that an open page goes on when the server is "
+    "started again.",
+)
+_NO_BROWSER = option("--no-browser", is_flag=True, help="Print the address only.")
 
 
 @click.command()
@@ -70,8 +86,9 @@ def certify(run: str, out: str | None, identity: str | None) -> None:
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path())
+@option("--html", type=FILE, help="Also write a page, a file to keep and read offline.")
 @prints_answer
-def compare(runs: tuple[str, ...]) -> Answer:
+def compare(runs: tuple[str, ...], html: str | None) -> Answer:
     """Put runs beside each other: settings that differ, what each cost, and how good its model is
     on public rows.
 
@@ -79,32 +96,27 @@ def compare(runs: tuple[str, ...]) -> Answer:
     launch`.
     """
     from dynadp.report import compare as compared
+    from dynadp.report import write_comparison
 
     found = compared(runs)
-    return Answer(found.to_json(), found.lines())
+    if html is None:
+        return Answer(found.to_json(), found.lines())
+    page = str(write_comparison(found, html))
+    return Answer({**found.to_json(), "page": page}, [*found.lines(), f"Page: {page}"])
 
 
 @click.command()
 @click.argument("target", metavar="[RUN | run.toml]", required=False, type=click.Path())
-@option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8317,
-    help="On 127.0.0.1; 0: any free one.",
-)
+@_PORT
 @option(
     "--watch",
     type=FOLDER,
     help="Run folder to show beside a run file; runs/NAME by default.",
 )
-@option(
-    "--token-file",
-    type=FILE,
-    help="Keep the address's token in this file, so that an open page goes on when the server is "
-    "started again.",
-)
-@option("--no-browser", is_flag=True, help="Print the address only.")
+@_TOKEN_FILE
+@_NO_BROWSER
 @MEASURE
+@option("--made", is_flag=True, help="Without a run file: plan for census rows that are made here.")
 def explore(
     target: str | None,
     port: int,
@@ -112,9 +124,10 @@ def explore(
     token_file: str | None,
     no_browser: bool,
     measure: str | None,
+    made: bool,
 ) -> None:
     """Serve a local page: choose accuracy or epsilon and see the other, and follow a run as it goes
-    on. Ctrl-C ends it.
+    on. Without a run file or a run it asks for one, as `dynadp start` does. Ctrl-C ends it.
 
     Accuracy is tried on census rows that are made here, or on rows that the run file declares
     public; private rows are not touched. The page is served to this machine alone.
@@ -122,7 +135,59 @@ def explore(
     import starlette  # noqa: F401
     import uvicorn  # noqa: F401
 
-    from dynadp.report import explorer, serve, token_of
+    from dynadp.report import Wizard, explorer
+
+    if made and target is not None:
+        raise click.UsageError("--made is instead of a run file or a run; leave one of them out")
+    asked = not made and (target, watch, measure) == (None, None, None)
+    shown = Wizard("study") if asked else explorer(target, watch, measure)
+    _serve(shown, port, token_file, no_browser)
+
+
+@click.command()
+@click.argument("folder", default="study", type=FOLDER)
+@_PORT
+@_TOKEN_FILE
+@_NO_BROWSER
+def start(folder: str, port: int, token_file: str | None, no_browser: bool) -> None:
+    """Serve a local page that asks what a run needs, from the headers of CSV files to a run file in
+    FOLDER, a check, a run and a report. Ctrl-C ends it.
+
+    It asks what `dynadp init` asks. Of files of rows it reads the first line alone, until you start
+    a command that reads more; it shows every file and every command. The page is served to this
+    machine alone.
+    """
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401
+
+    from dynadp.report import Wizard
+
+    _serve(Wizard(folder), port, token_file, no_browser)
+
+
+@click.command()
+@_RUN
+@_PORT
+@_TOKEN_FILE
+@_NO_BROWSER
+def replay(run: str, port: int, token_file: str | None, no_browser: bool) -> None:
+    """Serve a local page that plays a run round by round, finished or as it goes on, and shows what
+    a neighbour sees with its budget. Ctrl-C ends it.
+
+    RUN is the folder of `dynadp train`, of one of a demo's runs, of a node, or of `dynadp launch`.
+    Only what was declared or released is read. The page is served to this machine alone.
+    """
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401
+
+    from dynadp.report import Replay
+
+    _serve(Replay(run), port, token_file, no_browser)
+
+
+def _serve(shown: Any, port: int, token_file: str | None, no_browser: bool) -> None:
+    """Serve a page until Ctrl-C."""
+    from dynadp.report import serve, token_of
 
     def ready(address: str) -> None:
         click.echo(address)
@@ -130,7 +195,7 @@ def explore(
         if not no_browser:
             webbrowser.open(address)
 
-    came = serve(explorer(target, watch, measure), token_of(token_file), port, ready)
+    came = serve(shown, token_of(token_file), port, ready)
     note("Stopped.")
     if came == signal.SIGTERM:
         sys.exit(128 + came)

@@ -24,6 +24,7 @@ from dynadp.consensus.round import Releaser
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
     CellNoise,
+    GaussianNoise,
     MomentNoise,
     NoisyHistogram,
     RoundNoise,
@@ -356,15 +357,15 @@ class SumRounds:
             even=self.row_weight == 1,
         )
 
-    def _deviation(self) -> float:
-        """Of one number of the sum that was received, over its noise; of the first replica."""
+    def _deviation(self, replica: int = 0) -> float:
+        """Of one number of the sum that was received, over its noise."""
         noise = self.noises[self.n - 1]
-        assert isinstance(noise, SumNoise)
-        each = (noise.parameter * noise.step)[:, 0]
+        assert isinstance(noise, GaussianNoise)
+        each = (noise.parameter * noise.step)[:, replica]
         if self._attempt:  # a spare one, with the loss of the last step
             last = self.noises[self._last - 1]
-            assert isinstance(last, SumNoise)
-            each = each * (noise.mu / last.mu)[:, 0]
+            assert isinstance(last, GaussianNoise)
+            each = each * (noise.mu / last.mu)[:, replica]
         if (
             noise.sealing is None
         ):  # weighed after noise was added; whoever weighs nothing sends none
@@ -377,19 +378,18 @@ class SumRounds:
         return self._tail / (self._last - self._half)
 
     def histogram(self, replica: int = 0) -> NoisyHistogram | None:
-        """Return what the last round released of the model's scores; None without such a round.
+        """Return what the last round released of the model's scores, over the nodes that took part
+        in it; None without such a round.
 
         Rows of a node weigh as they do in the model.
         """
         if self._cells is None or self.state.edges is None:
             return None
-        noise = self.noises[-1]
-        assert isinstance(noise, CellNoise)
+        noise = self.noises[self._last - 1 if self._attempt else -1]
+        assert isinstance(noise, GaussianNoise)
         counts = self._cells[replica].reshape(2, -1)
-        deviation = float(noise.of_sum(self.steps.node_weights)[replica])
-        return NoisyHistogram(
-            self.state.edges[replica], counts, deviation, float(noise.mu[:, replica].max())
-        )
+        mu = float(noise.mu[:, replica].max())
+        return NoisyHistogram(self.state.edges[replica], counts, self._deviation(replica), mu)
 
     def _positive(self, moment: Array) -> tuple[Array, Array]:
         """Eigenvalues and vectors of A_+: values below 0 are noise."""

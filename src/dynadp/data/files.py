@@ -18,7 +18,7 @@ from dynadp.errors import DataError, DatasetError, DeclarationError
 
 Separator = Literal[",", ";", "\t"]
 
-_HEADER = 1 << 20  # characters; a longer first line is no header
+_HEADER = 1 << 20  # bytes; a longer first line is no header
 # DuckDB without extensions, secrets, files to spill into or a look at Python's variables; one
 # thread keeps it small
 _ALONE = {
@@ -98,14 +98,12 @@ def _header(
     line = problem = ""
     expected = "expected a header with the names of the columns"
     names: list[str] = []
-    opened: Any = gzip.open if zipped else open
+    # byte by byte: a buffer would read ahead, into rows
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            line = file.readline(_HEADER)
-            while line.count('"') % 2 and len(line) < _HEADER and (more := file.readline(_HEADER)):
-                line += more  # a quoted name may hold line ends
+        with gzip.open(path) if zipped else open(path, "rb", buffering=0) as file:
+            line = _first_line(file).decode("utf-8-sig")
             # to its end, where length and checksum are, which DuckDB ignores
-            while zipped and file.buffer.read(1 << 20):
+            while zipped and file.read(1 << 20):
                 pass
     except UnicodeDecodeError:
         problem = "it is not UTF-8 text; save it as UTF-8"
@@ -129,6 +127,17 @@ def _header(
     if problem or not names:
         raise DataError(f"{name}: {problem or 'the first line is empty; ' + expected}")
     return tuple(names), mark
+
+
+def _first_line(file: Any) -> bytes:
+    """Read a line to its end and not one byte more; a quoted name may hold line ends."""
+    line, quoted = bytearray(), False
+    while len(line) < _HEADER and (byte := file.read(1)):
+        line += byte
+        quoted ^= byte == b'"'
+        if byte in b"\r\n" and not quoted:
+            break
+    return bytes(line)
 
 
 def _parquet(path: Path, name: str) -> Source:

@@ -7,8 +7,11 @@ from .certificate import write_certificate as write_certificate
 from .comparison import ComparedRun as ComparedRun
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
+from .comparison_page import write_comparison as write_comparison
 from .explore.serve import explorer as explorer
 from .explore.serve import serve as serve
 from .explore.serve import token_of as token_of
 from .explore.setting import PublicSetting as PublicSetting
 from .page import write_report as write_report
+from .replay.app import Replay as Replay
+from .start.app import Wizard as Wizard

@@ -126,11 +126,11 @@ def released_accuracy(model: Model) -> Accuracy:
     return Accuracy.of(found, HISTOGRAM, NOISY)
 
 
-def public_accuracy(view: RunView) -> Accuracy:
-    """Evaluate on public rows, where they can be reached."""
-    if not (view.home / "model.json").exists():
+def public_accuracy(view: RunView, given: Model | None = None) -> Accuracy:
+    """Evaluate the run's model, or another one, on public rows, where they can be reached."""
+    if given is None and not (view.home / "model.json").exists():
         return Accuracy(note="the run is not finished, so there is no model yet")
-    model, made, file = load_model(view.home), view.record.made, view.record.file or {}
+    model, made, file = given or load_model(view.home), view.record.made, view.record.file or {}
     if made is not None and made["name"] == "census":
         shape = {"nodes": len(view.topology), "heterogeneity": made["heterogeneity"]}
         again = census(made["rows"], seed=made["seed"], **shape)

@@ -4,6 +4,7 @@ from .demonstration import RING as RING
 from .demonstration import ROWS as ROWS
 from .demonstration import SILOS as SILOS
 from .demonstration import Demonstration as Demonstration
+from .experiments import ALIKE as ALIKE
 from .experiments import COMMONER as COMMONER
 from .experiments import DRAWS as DRAWS
 from .experiments import LEAST as LEAST

@@ -14,7 +14,16 @@ from dynadp._arrays import Array
 from dynadp._intervals import quantile_band
 from dynadp._roots import root
 from dynadp.consensus import Output, RoundProgress, Topology, decoded
-from dynadp.data import Dataset, FeatureSums, NodeRows, RawTable, Schema, Shard, load_shard
+from dynadp.data import (
+    Dataset,
+    FeatureSums,
+    NodeRows,
+    RawTable,
+    Schema,
+    Shard,
+    Target,
+    load_shard,
+)
 from dynadp.engines import Run, simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import (
@@ -26,6 +35,7 @@ from dynadp.mechanisms import (
 )
 from dynadp.planning import Consortium, Plan, plan
 from dynadp.privacy import Schedule, calibrate, per_node
+from dynadp.problem import probabilities
 from dynadp.research.objectives import Objective
 from dynadp.research.public_rows import HeldOut, PublicRows
 from dynadp.runs import centring_round
@@ -34,6 +44,8 @@ Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str,
 LEAST, MOST, POINTS = 0.05, 10.0, 9  # totals that are tried, and how many
 DRAWS, SEED = 12, 0  # of the noise, for each total
 COMMONER = "always the commoner answer"
+ALIKE = "always the same number"
+_RIDGE = 1e-6  # of optima without privacy
 OUTPUTS: tuple[Output, ...] = ("last", "network")  # by which schedules are compared
 
 
@@ -158,9 +170,42 @@ def try_plan(
 
 
 def pooled_error(pooled: Shard, held_out: HeldOut, objective: Objective | None = None) -> float:
-    """Loss of the optimum of all rows in one place, without privacy."""
-    end = run_seeded([pooled], Topology.family("ring", 1), Plan(rounds=1))
-    return (objective or Objective()).tried(held_out, end.V[0])["median"]
+    """Loss of the optimum of all rows in one place, without privacy; of numbers by least
+    squares.
+    """
+    if pooled.kind == "signs":
+        end = run_seeded([pooled], Topology.family("ring", 1), Plan(rounds=1)).V[0]
+    else:
+        end = (_least_squares(pooled) if pooled.kind == "numbers" else _best_softmax(pooled))[None]
+    return (objective or Objective()).tried(held_out, end)["median"]
+
+
+def _least_squares(pooled: Shard) -> Array:
+    """argmin mean (x.f - t)^2 + RIDGE ||f||^2."""
+    from scipy.sparse import issparse
+
+    X = pooled.signed
+    ridge = _RIDGE * len(pooled.y) * np.eye(X.shape[1])
+    squares = X.T @ X
+    squares = squares.toarray() if issparse(squares) else squares
+    return np.linalg.solve(squares + ridge, X.T @ pooled.y)
+
+
+def _best_softmax(pooled: Shard) -> Array:
+    """argmin mean -ln softmax(F x)_y + RIDGE ||F||^2/2, the vectors one after the other."""
+    from scipy.optimize import minimize
+
+    X, n, J = pooled.signed, len(pooled.y), pooled.classes
+    one = np.eye(J)[pooled.y.astype(np.int64)]
+
+    def loss(f: Array) -> tuple[float, Array]:
+        p = probabilities(np.asarray(X @ f.reshape(J, -1).T))
+        right = np.log(np.maximum(np.sum(p * one, axis=1), np.finfo(float).tiny))
+        slope = np.asarray(X.T @ (p - one)).T.ravel() / n
+        return float(-right.mean() + _RIDGE / 2 * (f @ f)), slope + _RIDGE * f
+
+    start = np.zeros(J * X.shape[1])
+    return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B").x)
 
 
 def measure_baselines(rows: PublicRows, objective: Objective | None = None) -> dict[str, float]:
@@ -174,8 +219,13 @@ def measure_baselines(rows: PublicRows, objective: Objective | None = None) -> d
     blind = objective.blind(rows.held_out)
     return {
         "without privacy": 100 * (1 - without),
-        **({} if blind is None else {COMMONER: 100 * (1 - blind)}),
+        **({} if blind is None else {blind_words(rows): 100 * (1 - blind)}),
     }
+
+
+def blind_words(rows: PublicRows) -> str:
+    """What answers that look at no row are called."""
+    return ALIKE if isinstance(rows.schema.label, Target) else COMMONER
 
 
 def plan_for_total(
@@ -186,13 +236,16 @@ def plan_for_total(
     epsilon: float,
     delta: float,
     shape: Array | None = None,
+    *,
+    features: int | None = None,
+    classes: int = 2,
 ) -> Plan:
     """Keep a plan's constants; give every node the alpha that costs (epsilon, delta) in total, or
     the alphas of its rounds in proportion to a shape.
     """
     assert fixed.protection is not None
     protection = replace(fixed.protection, delta=delta)
-    those = Consortium(topology, tuple(counts), dimension)
+    those = Consortium(topology, tuple(counts), dimension, features, classes)
 
     def at(scale: float) -> Plan:
         schedule: float | Schedule = scale

@@ -17,7 +17,7 @@ from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Sealed
 from dynadp.planning import Plan, plan
 from dynadp.privacy import Unit
-from dynadp.problem import Weights
+from dynadp.problem import EVEN, ClassWeights, Weights
 from dynadp.research.experiments import (
     DRAWS,
     SEED,
@@ -177,6 +177,9 @@ def should_join(
     seed: int = SEED,
     spread: Spread = map_serially,
     objective: Objective | None = None,
+    calibration: bool = False,
+    class_weights: ClassWeights = EVEN,
+    positives: float | None = None,
 ) -> JoinAnswer:
     """Compare each node's own model, without noise, with private models of all nodes' rows.
 
@@ -212,6 +215,11 @@ def should_join(
         Carries out a task for each sample.
     objective
         What the loss is made of; by default the share of wrong answers.
+    calibration
+        Whether sums release a histogram of scores in their last round, which takes its share of the
+        total.
+    class_weights, positives
+        As for :func:`~dynadp.planning.planner.plan`, for models of one node's rows too.
     """
     objective = objective or Objective()
     if len(topology) < 2:
@@ -239,8 +247,21 @@ def should_join(
         if isinstance(epsilon, Mapping)
         else dict.fromkeys(topology.nodes, float(epsilon))
     )
+    first.schema.require_two_values("the question whether to join")
     honest = sealed or _assumed(len(topology))
-    plans = _plans(first, topology, totals, delta, weights, centring, honest, unit or Unit())
+    weighed: dict[str, Any] = {"class_weights": class_weights, "positives": positives}
+    plans = _plans(
+        first,
+        topology,
+        totals,
+        delta,
+        weights,
+        centring,
+        honest,
+        unit or Unit(),
+        weighed,
+        calibration,
+    )
     sizes = {p: _length(first.tables[p]) for p in topology.nodes}
     alike, declared = first.origin is None, dict(counts or sizes)
     if alike:
@@ -253,7 +274,7 @@ def should_join(
             groups.setdefault(name, []).append(p)
     alone = {name: sizes[nodes[0]] for name, nodes in groups.items()}
     shared = {"topology": topology, "plans": plans, "groups": groups, "alone": alone}
-    shared |= {"objective": objective}
+    shared |= {"objective": objective, "weighed": weighed}
     parts = [len(part) for part in np.array_split(np.arange(draws), len(samples))]
     tasks = [
         {"rows": rows, "draws": part, "seed": seed * SAMPLES + i}
@@ -331,6 +352,7 @@ def compare_sample(
     draws: int,
     seed: int,
     objective: Objective,
+    weighed: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Train every way on one sample, and check each on the same held-out rows.
 
@@ -346,6 +368,8 @@ def compare_sample(
         Of the noise.
     objective
         What the loss is made of.
+    weighed
+        Class weights, and the declared share of positive rows.
     """
     tables = list(rows.tables.values())
     pooled = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
@@ -353,7 +377,7 @@ def compare_sample(
     ways = _ways(plans)
     made = {way: _private(rows, rows.tables, topology, plans[way], draws, seed) for way in ways}
     made["trusted"] = _private(rows, everything, _ONE, plans["trusted"], draws, seed)
-    made["pooled"] = _without_privacy(rows, [pooled])
+    made["pooled"] = _without_privacy(rows, [pooled], weighed)
     found, rng = {}, np.random.default_rng([seed, 0xA1])
     for name, nodes in groups.items():
         seen = slice(None) if rows.origin is None else rows.origin == name
@@ -363,7 +387,7 @@ def compare_sample(
             own = [{column: cells[pick] for column, cells in pooled.items()} for pick in picks]
         found[name] = {
             "rows": len(rows.held_out.positive[seen]),
-            "alone": objective.checked(*_without_privacy(rows, own), seen),
+            "alone": objective.checked(*_without_privacy(rows, own, weighed), seen),
             "joined": {way: objective.checked(*made[way], seen) for way in ways},
         }
     return {
@@ -381,6 +405,8 @@ def _plans(
     centring: bool,
     sealed: Sealed | None,
     unit: Unit,
+    weighed: Mapping[str, Any],
+    calibration: bool,
 ) -> dict[str, Plan]:
     """The planner's plans of all ways to join, and of one place that holds all rows."""
     schema = rows.schema
@@ -389,19 +415,21 @@ def _plans(
         "delta": delta,
         "centring": centring and schema.centre is None,
         "features": schema.feature_count,
+        **weighed,
     }
+    of_sums: dict[str, Any] = {"calibration": calibration}
     d, least = schema.dimension, min(totals.values())
     joined = {"epsilon": totals, "weights": weights, "unit": unit, **common}
     pooled = Unit(unit.rows * unit.silos)  # one place has the rows that she has at several
     made = {
-        "sum": plan(counts, topology, d, algorithm="sum", **joined),
+        "sum": plan(counts, topology, d, algorithm="sum", **of_sums, **joined),
         "admm": plan(counts, topology, d, mechanism="primal", **joined),
         "trusted": plan(
-            [sum(counts)], _ONE, d, epsilon=least, algorithm="sum", unit=pooled, **common
+            [sum(counts)], _ONE, d, epsilon=least, algorithm="sum", unit=pooled, **of_sums, **common
         ),
     }
     if sealed is not None:
-        made["sealed"] = plan(counts, topology, d, mechanism=sealed, **joined)
+        made["sealed"] = plan(counts, topology, d, mechanism=sealed, **of_sums, **joined)
     return {way: replace(one, output="network") for way, one in made.items()}
 
 
@@ -418,12 +446,14 @@ def _private(
     return HeldOut.of(schema, rows.test), models
 
 
-def _without_privacy(rows: PublicRows, tables: Sequence[RawTable]) -> tuple[HeldOut, Array]:
+def _without_privacy(
+    rows: PublicRows, tables: Sequence[RawTable], weighed: Mapping[str, Any]
+) -> tuple[HeldOut, Array]:
     """The optima of these tables, rho = RIDGE/B, and the rows to check them on."""
     models = []
     for table in tables:
         shard = load_shard(rows.schema, table, "all")
-        optimum = run_seeded([shard], _ONE, Plan.of(rounds=1, rho=RIDGE / shard.rows))
+        optimum = run_seeded([shard], _ONE, Plan.of(rounds=1, rho=RIDGE / shard.rows, **weighed))
         models.append(optimum.V[0, 0])
     return rows.held_out, np.array(models)
 

@@ -1,7 +1,8 @@
 """What sweeps optimise: a measure that the user names, as a loss, on held-out public rows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,18 +10,27 @@ from scipy.special import expit
 
 from dynadp._arrays import Array
 from dynadp._intervals import BAND, Z, paired_band, quantile_band, standard_error
+from dynadp.data import Classes, Label, Target
 from dynadp.errors import DeclarationError
+from dynadp.problem import probabilities
 from dynadp.research.public_rows import HeldOut
 from dynadp.runs import (
     BALANCED,
     KINDS,
+    TARGET_KINDS,
+    Measure,
     MeasureKind,
     Threshold,
     calibrated,
+    class_calibrated,
+    class_measures,
     measure_of,
+    target_measures,
     threshold_at,
 )
 
+_ALL: Mapping[str, MeasureKind] = {**KINDS, **TARGET_KINDS}
+_OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "log_loss")
 GROUPS = 20  # of rows, left out one after the other where two models are compared
 Numbers = dict[str, float]
 
@@ -61,15 +71,35 @@ class Objective:
     threshold: Threshold | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in KINDS:
+        if self.name not in _ALL:
             raise DeclarationError(
-                f"measure is {self.name!r}; expected one of {', '.join(sorted(KINDS))}"
+                f"measure is {self.name!r}; expected one of {', '.join(sorted(_ALL))}"
             )
+
+    @classmethod
+    def of(
+        cls, label: Label | Classes | Target, name: str | None, threshold: Threshold | None = None
+    ) -> Self:
+        """Return the measure of this name, by default the accuracy, or R2 of a target; refuse one
+        that is not for such labels.
+        """
+        known, what = tuple(KINDS), "two values"
+        if isinstance(label, Target):
+            known, what = tuple(TARGET_KINDS), "numbers"
+        elif isinstance(label, Classes):
+            known, what = _OF_CLASSES, "several values"
+        name = known[0] if name is None else name
+        if name not in known:
+            raise DeclarationError(
+                f"measure is {name!r}, and the label {label.name!r} has {what}; expected one of "
+                f"{', '.join(known)}"
+            )
+        return cls(name, threshold)
 
     @property
     def kind(self) -> MeasureKind:
         """The measure's definition."""
-        return KINDS[self.name]
+        return _ALL[self.name]
 
     @property
     def words(self) -> str:
@@ -103,8 +133,26 @@ class Objective:
         """The loss of answers that look at no row; None where the measure does not say."""
         if self.name == "accuracy":
             return held_out.majority_error
-        blind = self.kind.blind(float(np.mean(held_out.positive)))
+        if isinstance(held_out.label, Target):
+            return self._of_one_number(held_out.y, held_out.label)
+        if isinstance(held_out.label, Classes):
+            shares = np.bincount(held_out.y) / len(held_out)
+            shares = shares[shares > 0]
+            blind: float | None = {
+                "log_loss": -float(shares @ np.log(shares)),
+                "balanced_accuracy": 1 / len(held_out.label.values),
+            }.get(self.name, 0.5)
+        else:
+            blind = self.kind.blind(float(np.mean(held_out.positive)))
         return None if blind is None else self.kind.loss(blind)
+
+    def _of_one_number(self, y: Array, target: Target) -> float:
+        """The loss of the best number that is answered whatever the row: its mean, or median."""
+        if self.name == "r2":
+            return 1.0
+        if self.name == "mae":
+            return float(np.abs(y - np.median(y)).mean()) / (2 * target.half)
+        return float(y.std()) / (2 * target.half)
 
     def tried(self, held_out: HeldOut, models: Array) -> Numbers:
         """Median over draws, where it lies, and its standard error: of K x d models."""
@@ -112,7 +160,8 @@ class Objective:
             errors = held_out.error(models)
             rows = len(held_out)
             return {**quantile_band(errors, rows), "error": standard_error(errors, rows)}
-        ends = np.array([self._of(*one) for one in self._scored(held_out, models)])
+        label = held_out.label
+        ends = np.array([self._of(held_out.scores(v), held_out.y, label) for v in models])
         losses, low, high = ends.T
         half = float(np.median(high - low)) / (2 * Z)
         drawn = np.pi / 2 * float(np.var(losses, ddof=1)) / len(losses) if len(losses) > 1 else 0.0
@@ -131,11 +180,13 @@ class Objective:
             wrong = held_out.wrong(models)[:, seen].astype(float)
             return Checked(wrong.mean(axis=1), wrong)
         losses, parts = [], []
-        for scores, positive in self._scored(held_out, models):
-            own, y = scores[seen], positive[seen]
-            group = np.arange(len(y)) % GROUPS
-            losses.append(self._of(own, y)[0])
-            parts.append([self._of(own[group != g], y[group != g])[0] for g in range(GROUPS)])
+        y, label = held_out.y[seen], held_out.label
+        group = np.arange(len(y)) % GROUPS
+        for v in models:
+            own = held_out.scores(v)[seen]
+            losses.append(self._of(own, y, label)[0])
+            left = [self._of(own[group != g], y[group != g], label)[0] for g in range(GROUPS)]
+            parts.append(left)
         return Checked(np.array(losses), np.array(parts))
 
     def band(self, checked: "list[Checked]", rows: int) -> Numbers:
@@ -161,13 +212,19 @@ class Objective:
         values, errors = (np.concatenate(each) for each in zip(*both, strict=True))
         return _band(values, errors)
 
-    def _scored(self, held_out: HeldOut, models: Array) -> "list[tuple[Array, NDArray[np.bool_]]]":
-        return [(np.asarray(held_out.X @ v), held_out.positive) for v in models]
-
-    def _of(self, scores: Array, positive: NDArray[np.bool_]) -> tuple[float, float, float]:
+    def _of(
+        self, scores: Array, y: NDArray[Any], label: Classes | Target | None
+    ) -> tuple[float, float, float]:
         """The loss, and between which ends it lies for such a sample of rows; all that can be where
         the measure is not defined.
         """
+        if label is not None:
+            found, unit = self._of_others(scores, y, label)
+            if found is None:
+                return 1.0, 0.0, 1.0
+            ends = sorted(self.kind.loss(end / unit) for end in (found.low, found.high))
+            return self.kind.loss(found.value / unit), ends[0], ends[1]
+        positive = y
         least: Threshold = BALANCED if self.name == "balanced_accuracy" else 0.0
         wanted, p = least if self.threshold is None else self.threshold, None
         if not isinstance(wanted, int | float) or self.kind.of_probabilities:
@@ -182,6 +239,18 @@ class Objective:
             return 1.0, 0.0, 1.0
         ends = sorted(self.kind.loss(end) for end in (found.low, found.high))
         return self.kind.loss(found.value), ends[0], ends[1]
+
+    def _of_others(
+        self, scores: Array, y: NDArray[Any], label: Classes | Target
+    ) -> tuple[Measure | None, float]:
+        """The measure of numbers, or of several classes, and what is 1 of it."""
+        if isinstance(label, Target):
+            found = target_measures(label.within(scores), y).found.get(self.name)
+            return found, 1.0 if self.name == "r2" else 2 * label.half
+        p = None
+        if self.kind.of_probabilities:
+            p = probabilities(class_calibrated(scores, y, "held-out rows").slope * scores)
+        return class_measures(label.values, scores, y, p).found.get(self.name), 1.0
 
 
 def _errors(parts: Array) -> Array:

@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Rows
-from dynadp.data import Categorical, Column, Numeric, RawTable, Schema, census, source
+from dynadp.data import (
+    Categorical,
+    Classes,
+    Column,
+    Numeric,
+    RawTable,
+    Schema,
+    Target,
+    census,
+    source,
+)
 from dynadp.errors import ConfigError
 
 MOST_ROWS = 60_000  # over all nodes; larger runs are tried on fewer rows, and the source says so
@@ -27,21 +37,43 @@ class HeldOut:
 
     Attributes
     ----------
-    X, positive
-        Bounded rows, and whether their label is the positive one.
+    X
+        Bounded rows.
+    y
+        Whether their label is the positive one; of several classes its number from 0, of a target
+        the number itself, clipped to the target's bounds.
+    label
+        What is answered; None for two values.
     """
 
     X: Rows = field(repr=False)
-    positive: NDArray[np.bool_] = field(repr=False)
+    y: NDArray[Any] = field(repr=False)
+    label: Classes | Target | None = None
 
     @classmethod
     def of(cls, schema: Schema, table: Mapping[str, Any]) -> "HeldOut":
         """Bound raw rows."""
-        schema.require_two_values("this study")
-        return cls(schema.rows(table), schema.labels(table) > 0)
+        X, y, label = schema.rows(table), schema.labels(table), schema.label
+        if isinstance(label, Target):
+            return cls(X, label.within(y), label)
+        if isinstance(label, Classes):
+            return cls(X, y.astype(np.int64), label)
+        return cls(X, y > 0)
 
     def __len__(self) -> int:
-        return len(self.positive)
+        return len(self.y)
+
+    @property
+    def positive(self) -> NDArray[np.bool_]:
+        """Y, of two values."""
+        assert self.label is None
+        return self.y
+
+    def scores(self, v: Array) -> Array:
+        """Scores of one model: n; n x classes of several, whose vectors follow each other."""
+        if isinstance(self.label, Classes):
+            return np.asarray(self.X @ v.reshape(len(self.label.values), -1).T)
+        return np.asarray(self.X @ v)
 
     def error(self, V: Array) -> Array:
         """Share of wrong answers of each vector: ... x d vectors give ... numbers."""
@@ -51,13 +83,15 @@ class HeldOut:
 
     def wrong(self, V: Array) -> NDArray[np.bool_]:
         """Which answers of each vector are wrong: K x d vectors give K x n."""
+        if isinstance(self.label, Classes):
+            return np.array([self.scores(v).argmax(axis=1) != self.y for v in V])
         return np.asarray((self.X @ V.T > 0) != self.positive[:, None]).T
 
     @property
     def majority_error(self) -> float:
         """Share of wrong answers of always giving the commoner answer."""
-        positive = float(np.mean(self.positive))
-        return min(positive, 1 - positive)
+        counts = np.bincount(self.y.astype(np.int64), minlength=2)
+        return 1 - float(counts.max()) / len(self)
 
 
 @dataclass(frozen=True)
@@ -106,6 +140,7 @@ def draw_public_rows(
     declared: tuple[Path, Schema, Any] | None = None,
     seed: int = 0,
     node_column: str | None = None,
+    classes: int = 2,
 ) -> PublicRows:
     """Public rows of the nodes' sizes, in the run's dimension.
 
@@ -123,6 +158,8 @@ def draw_public_rows(
     node_column
         The column of the declared file that names each row's node: every node's rows are then drawn
         from its own. Without it, or where the file does not have it, from all.
+    classes
+        Of census rows: how many values the label has; 0 for a target.
     """
     scale = min(1.0, MOST_ROWS / sum(counts))
     sizes = [max(1, int(count * scale)) for count in counts]
@@ -133,7 +170,8 @@ def draw_public_rows(
         )
     rng, pool, origin = np.random.default_rng([seed, 0xE8]), None, None
     if declared is None:
-        made = census(sum(sizes), seed=seed, nodes=1, test_rows=TEST_ROWS)
+        of = {"classes": classes} if classes else {"target": True}
+        made = census(sum(sizes), seed=seed, nodes=1, test_rows=TEST_ROWS, **of)
         table, test = _padded(made.train), _padded(made.test)
         parts = np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
         schema, words = (

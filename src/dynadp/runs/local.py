@@ -78,6 +78,7 @@ class LocalRun:
         overrides: Mapping[str, Any] | None = None,
         *,
         spending: bool = True,
+        headers: bool = False,
         **more: Any,
     ) -> Self:
         """Read the run file and all that it names; all mistakes are reported together.
@@ -89,6 +90,9 @@ class LocalRun:
         spending
             False where nothing will be released: then no ledgers are needed, and no rows where the
             run file declares their numbers.
+        headers
+            True where of files of rows the first line alone may be read: then the run file declares
+            all numbers of rows.
         **more
             Further attributes of the run.
         """
@@ -101,7 +105,9 @@ class LocalRun:
         topology = attempt(lambda: file.graph(home))
         counts = {node.name: node.rows for node in file.nodes if node.rows is not None}
         rows = dict[str, NodeRows]()
-        if schema and (spending or len(counts) < len(file.nodes)):
+        if schema and headers:
+            mistakes += _header_mistakes(file, home, schema)
+        elif schema and (spending or len(counts) < len(file.nodes)):
             rows = attempt(lambda: _open_rows(file, home, schema, mistakes)) or {}
         if cls.reads_rows and schema and not schema.hides_counts:
             counts |= {name: attempt(partial(_count, own, spending)) for name, own in rows.items()}
@@ -431,6 +437,19 @@ def _open_rows(
             )
     declared = {node.name: node.rows for node in file.nodes if schema.hides_counts}
     return {p: NodeRows(schema, rows, p, declared=declared.get(p)) for p, rows in opened.items()}
+
+
+def _header_mistakes(file: RunFile, home: Path, schema: Schema) -> MistakeList:
+    """Return what is wrong as far as first lines show it."""
+    mistakes, given = MistakeList(), [file.data.file, *(node.file for node in file.nodes)]
+    for path in filter(None, given):
+        mistakes.attempt(partial(open_columns, home / path, file.data.separator, schema))
+    if missing := [node.name for node in file.nodes if node.rows is None]:
+        mistakes.append(
+            f"nodes {', '.join(missing)}: rows = N is not declared, so no plan can be made without "
+            "counting rows; declare it, or check with the rows"
+        )
+    return mistakes
 
 
 def _decided(record: RunRecord) -> dict[str, Any]:

@@ -40,7 +40,9 @@ from dynadp.runs.released import Held, Sums, released, settled
 NAME = "partial-model.json"
 
 
-def partial_model(folder: str | Path, ledgers: Sequence[str | Path] = ()) -> Model:
+def partial_model(
+    folder: str | Path, ledgers: Sequence[str | Path] = (), until: int | None = None
+) -> Model:
     """Return the mean over the last half of the rounds that were released, of the messages that are
     here; of the common point in algorithm "sum".
 
@@ -50,17 +52,36 @@ def partial_model(folder: str | Path, ledgers: Sequence[str | Path] = ()) -> Mod
         A run folder: of a node on a network, or of a run in one process.
     ledgers
         Of a run in one process, where they are not found by the names in the record.
+    until
+        The last round that counts; all by default.
     """
+    plan, held = released_messages(folder, ledgers)
+    return model_of(folder, load_run(folder), plan, held, until)
+
+
+def released_messages(folder: str | Path, ledgers: Sequence[str | Path] = ()) -> tuple[Plan, Held]:
+    """Return the plan of a run, and the messages of its nodes that are here, by node and round."""
     folder = Path(folder)
     record = load_run(folder)
-    schema = record.declared_schema
-    if record.planned is None or schema is None or record.dimension is None:
+    if record.planned is None or record.declared_schema is None or record.dimension is None:
         raise RecordError(
             f"{folder} is of a run without noise, or of a version that recorded too little; run it "
             "again to get a model"
         )
-    plan, held = plan_of(record), released(folder, record, ledgers)
-    sums = settled(folder, record, plan)
+    return plan_of(record), released(folder, record, ledgers)
+
+
+def model_of(
+    folder: str | Path, record: RunRecord, plan: Plan, held: Held, until: int | None = None
+) -> Model:
+    """Return the model of these messages, up to a round."""
+    schema, last = record.declared_schema, until or plan.rounds
+    assert schema is not None
+    held = {  # spare attempts have numbers beyond the last round
+        node: {n: v for n, v in own.items() if n <= last or n > plan.rounds}
+        for node, own in held.items()
+    }
+    sums = settled(Path(folder), record, plan)
     if plan.centrings:
         schema = (_sealed_centre if plan.sealing else _centre)(plan, schema, held, sums)
     spread = None

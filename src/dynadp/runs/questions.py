@@ -6,7 +6,6 @@ answered, and returns a :class:`~dynadp.runs.starting.Start`. Of files the first
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -27,33 +26,9 @@ from dynadp.data import (
     source,
 )
 from dynadp.errors import DeclarationError
+from dynadp.runs.asking import Ask, Question, above_0, other_columns, parts, text_of
+from dynadp.runs.further_questions import ask_ledgers, ask_network, ask_people, ask_trust
 from dynadp.runs.starting import Answer, NodeFiles, Start
-
-
-@dataclass(frozen=True)
-class Question:
-    """One thing to ask.
-
-    Attributes
-    ----------
-    name
-        What it is about: a key of what is given beforehand.
-    text
-        The question.
-    parse
-        Makes the value of a text; refuses what is no answer, so that it is asked again.
-    default
-        What no text at all means; None where there must be one.
-    shown
-        Lines to show before it.
-    """
-
-    name: str
-    text: str
-    parse: Callable[[str], Any] = field(repr=False)
-    default: str | None = None
-    shown: tuple[str, ...] = ()
-
 
 Interview = Generator[Question, Any, Start]
 
@@ -66,8 +41,9 @@ def interview(folder: str | Path, given: Mapping[str, Any]) -> Interview:
     folder
         Where the files will be written; paths of rows are relative to it.
     given
-        Values that are known already: ``nodes`` (:func:`node_files`), ``label``, ``negative`` and
-        ``positive`` or ``answer``, ``columns``, ``epsilon``; and ``delta``, ``seed``.
+        Values that are known already, by the questions' names: ``nodes`` (:func:`node_files`),
+        ``label``, ``negative`` and ``positive`` or ``answer``, ``columns``, ``epsilon``, ``delta``
+        and so on; ``seed`` for a SIMULATION.
     """
     answers = dict(given)
 
@@ -77,7 +53,12 @@ def interview(folder: str | Path, given: Mapping[str, Any]) -> Interview:
         return answers[question.name]
 
     files: NodeFiles = yield from ask(
-        Question("nodes", _FILES, lambda text: _found(node_files(text.split(), folder), folder))
+        Question(
+            "nodes",
+            _FILES,
+            lambda text: _found(node_files(parts(text), folder), folder),
+            step="rows",
+        )
     )
     names = common_columns(files, folder)
     shown: tuple[str, ...] = ()
@@ -85,49 +66,87 @@ def interview(folder: str | Path, given: Mapping[str, Any]) -> Interview:
         shown = (f"Columns, from the first line alone: {', '.join(names)}.",)
     if files.shared and files.node_column is None:
         where = yield from ask(
-            Question("node_column", _WHERE, lambda text: _column(text, names), shown=shown)
+            Question(
+                "node_column",
+                _WHERE,
+                lambda text: _column(text, names),
+                shown=shown,
+                step="rows",
+                choices=dict.fromkeys(names, ""),
+            )
         )
-        those = yield from ask(Question("node_names", _WHO, _names))
+        those = yield from ask(Question("node_names", _WHO, _names, step="rows"))
         files, shown = files.split_by(where, those), ()
     label = yield from ask(
-        Question("label", _LABEL, lambda text: _column(text, names), shown=shown)
+        Question(
+            "label",
+            _LABEL,
+            lambda text: _column(text, names),
+            shown=shown,
+            step="answer",
+            choices=dict.fromkeys(other_columns(names, files.node_column), ""),
+        )
     )
     answer: Any = answers.get("answer")
     if answer is None:
         kind = answers.get("negative") and _ANSWERS["two values"]
-        kind = kind or (yield Question("kind", _KIND_OF_ANSWER, _answer_kind, "two values"))
+        kind = kind or (
+            yield Question(
+                "kind",
+                _KIND_OF_ANSWER,
+                _answer_kind,
+                "two values",
+                step="answer",
+                choices=dict.fromkeys(_ANSWERS, ""),
+            )
+        )
         answer = yield from kind(ask, label)
     answer = answer.model_copy(update={"name": label})
     columns: list[Column] = answers.get("columns") or []
     _require_columns([label, *(column.name for column in columns)], names)
     said: tuple[str, ...] = ()
     if not columns and not names:
-        columns = yield from ask(Question("all columns", _ALL, _all_columns))
-    asked = [name for name in names if name not in (label, files.node_column)]
+        columns = yield from ask(Question("all columns", _ALL, _all_columns, step="columns"))
+    left = other_columns(names, label, files.node_column)
     while not columns:
         said = (f"For each column, at least for one, {_KINDS}.",)
-        for name in asked:
-            made = yield Question(f"column {name}", f"{name}: what is it", _kind_of(name), "", said)
+        for name in left:
+            made = yield Question(
+                f"column {name}", f"{name}: what is it", _kind_of(name), "", said, step="columns"
+            )
             said = proposed(made) if made else ()
             columns += [made] if made else []
-    epsilon = yield from ask(Question("epsilon", _EPSILON, _above_0, "1.0", said))
+    free = other_columns(names, label, files.node_column, *(column.name for column in columns))
+    people = yield from ask_people(ask, free if names else None, len(files.nodes), said)
+    nodes = [name for name, _ in files.nodes]
+    graph = yield from ask_network(ask, nodes)
+    trust = yield from ask_trust(ask, len(nodes))
+    epsilon = yield from ask(Question("epsilon", _EPSILON, above_0, "1.0", step="budget"))
+    delta = yield from ask(Question("delta", _DELTA, chance, "1e-05", step="budget", usual=True))
+    money = yield from ask_ledgers(ask, epsilon)
     return Start(
         nodes=files,
         answer=answer,
         columns=tuple(columns),
         epsilon=epsilon,
-        **{name: answers[name] for name in ("delta", "seed") if answers.get(name) is not None},
+        delta=delta,
+        **people,
+        **graph,
+        **trust,
+        **money,
     )
-
-
-Ask = Callable[[Question], Generator[Question, Any, Any]]
 
 
 def two_values(ask: Ask, name: str) -> Generator[Question, Any, Label]:
     """Ask about an answer of two values."""
-    negative = yield from ask(Question("negative", "Its negative value", _text))
+    negative = yield from ask(Question("negative", "Its negative value", text_of, step="answer"))
     positive = yield from ask(
-        Question("positive", "Its positive value", lambda text: _other_than(_text(text), negative))
+        Question(
+            "positive",
+            "Its positive value",
+            lambda text: _other_than(text_of(text), negative),
+            step="answer",
+        )
     )
     return Label(name=name, negative=negative, positive=positive)
 
@@ -135,7 +154,12 @@ def two_values(ask: Ask, name: str) -> Generator[Question, Any, Label]:
 def several_values(ask: Ask, name: str) -> Generator[Question, Any, Classes]:
     """Ask about an answer of several values."""
     made: Classes = yield from ask(
-        Question("answer", _VALUES, lambda text: _of_kind(declared_answer(name, text), Classes))
+        Question(
+            "answer",
+            _VALUES,
+            lambda text: _of_kind(declared_answer(name, text), Classes),
+            step="answer",
+        )
     )
     return made
 
@@ -143,7 +167,12 @@ def several_values(ask: Ask, name: str) -> Generator[Question, Any, Classes]:
 def a_number(ask: Ask, name: str) -> Generator[Question, Any, Target]:
     """Ask about an answer that is a number."""
     made: Target = yield from ask(
-        Question("answer", _ENDS, lambda text: _of_kind(declared_answer(name, text), Target))
+        Question(
+            "answer",
+            _ENDS,
+            lambda text: _of_kind(declared_answer(name, text), Target),
+            step="answer",
+        )
     )
     return made
 
@@ -290,6 +319,7 @@ _LABEL = "Name of the label column"
 _KIND_OF_ANSWER = "Kind of answer: two values, several values, or a number"
 _VALUES = "Its published values, as A,B,C"
 _ENDS = "Its public bounds, as LOW:HIGH; numbers beyond are clipped"
+_DELTA = "Delta, the probability that more than epsilon leaks; well below 1/rows"
 _EPSILON = "Total epsilon, the most that anyone with a row can lose; smaller is safer"
 _KINDS = (
     "give public bounds LOW:HIGH, a kind of quantity ("
@@ -303,7 +333,7 @@ def _all_columns(text: str) -> list[Column]:
     made: list[Column] = []
     for each in text.split():
         name, _, kind = each.partition("=")
-        made.append(declared_column(_text(name), kind))
+        made.append(declared_column(text_of(name), kind))
     if not made:
         raise DeclarationError("nothing was given; expected at least one column")
     return made
@@ -311,12 +341,6 @@ def _all_columns(text: str) -> list[Column]:
 
 def _kind_of(name: str) -> Callable[[str], Column | str]:
     return lambda text: declared_column(name, text) if text.strip() else ""
-
-
-def _text(text: str) -> str:
-    if not text.strip():
-        raise DeclarationError("nothing was given; expected a text")
-    return text.strip()
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -333,8 +357,8 @@ def _other_than(text: str, other: str) -> str:
 
 
 def _column(text: str, names: Sequence[str]) -> str:
-    _require_columns([_text(text)], names)
-    return _text(text)
+    _require_columns([text_of(text)], names)
+    return text_of(text)
 
 
 def _require_columns(wanted: Sequence[str], names: Sequence[str]) -> None:
@@ -345,13 +369,14 @@ def _require_columns(wanted: Sequence[str], names: Sequence[str]) -> None:
             )
 
 
-def _above_0(text: str) -> float:
+def chance(text: str) -> float:
+    """Return a probability between 0 and 1, both left out."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise DeclarationError(f"epsilon is {text!r}; expected a finite number above 0")
+    if not 0 < value < 1:
+        raise DeclarationError(f"delta is {text!r}; expected a probability above 0 and below 1")
     return value
 
 

@@ -38,6 +38,7 @@ from dynadp.runs.fields import (
     SigningKey,
 )
 from dynadp.runs.measures import KINDS
+from dynadp.runs.target_measures import TARGET_KINDS
 from dynadp.runs.thresholds import Costs, Threshold
 
 Number = Annotated[int, Field(ge=0)]
@@ -49,8 +50,10 @@ def _without(made: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _known_measure(given: str) -> str:
-    if given not in KINDS:
-        raise ValueError(f"must be one of {', '.join(KINDS)}")
+    if given not in KINDS and given not in TARGET_KINDS:
+        raise ValueError(
+            f"must be one of {', '.join(KINDS)}; for a target one of {', '.join(TARGET_KINDS)}"
+        )
     return given
 
 

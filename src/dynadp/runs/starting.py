@@ -1,15 +1,15 @@
 """A commented run file and schema to start from."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from dynadp.data import Classes, Column, Label, Numeric, Target
-from dynadp.errors import DeclarationError
+from dynadp.errors import DeclarationError, DynadpError
 from dynadp.runs.run_file import load_run_file, load_schema
 
 Answer = Label | Classes | Target
@@ -62,6 +62,17 @@ class Start:
         Makes it a SIMULATION, which needs no ledgers.
     classes
         Three or more values of the label, in place of the two.
+    person, rows_per_person, silos_per_person
+        Whose row it is, and how many a person may have; empty where every row is another person's.
+    graph
+        A family, or pairs of nodes.
+    counts
+        Numbers of rows that are declared; empty where they are counted.
+    honest
+        Of sealed sums: how many nodes have to be honest; None for the planner's choice.
+    cap
+        The epsilon of each node's ledger, for the command that makes it; None where nothing was
+        asked.
     """
 
     nodes: NodeFiles
@@ -71,20 +82,39 @@ class Start:
     delta: float = 1e-5
     seed: int | None = None
     classes: Sequence[str] = ()
+    person: str = ""
+    rows_per_person: int = 1
+    silos_per_person: int = 1
+    graph: str | Sequence[tuple[str, str]] = "ring"
+    counts: Mapping[str, int] = field(default_factory=dict)
+    honest: int | None = None
+    cap: float | None = None
 
     def write(self, folder: str | Path) -> None:
         """Write schema.toml and run.toml into a folder; nothing is overwritten."""
         root = Path(folder)
         require_new(root)
-        with TemporaryDirectory() as place:  # nothing is left behind where something is wrong
-            self._write(Path(place))
-            load_schema(Path(place, "schema.toml"))
-            load_run_file(Path(place, "run.toml"))
+        self.check()  # nothing is left behind where something is wrong
         root.mkdir(parents=True, exist_ok=True)
         self._write(root)
 
+    def check(self) -> None:
+        """Refuse what could not be read again."""
+        with TemporaryDirectory() as place:
+            self._write(Path(place))
+            try:
+                load_schema(Path(place, "schema.toml"))
+                load_run_file(Path(place, "run.toml"))
+            except DynadpError as error:
+                raise DeclarationError(str(error).replace(f"{place}/", "")) from None
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What is written, by name."""
+        return dict(zip(_NAMES, (self.schema_text, self.run_text), strict=True))
+
     def _write(self, folder: Path) -> None:
-        for name, text in zip(_NAMES, (self.schema_text, self.run_text), strict=True):
+        for name, text in self.texts.items():
             (folder / name).write_text(text, encoding="utf-8")
 
     @property
@@ -105,9 +135,36 @@ class Start:
         for name, file in self.nodes.nodes:
             ledger = "" if self.seed is not None else _LEDGER.format(file=_toml(f"{name}.sqlite"))
             own = f"file = {_toml(file)}\n" if self.nodes.shared is None else ""
-            blocks.append(_NODE.format(name=_toml(name), file=own, ledger=ledger))
-        blocks.append(_REST.format(epsilon=self.epsilon, delta=self.delta))
+            rows = (
+                f"rows = {self.counts[name]}   # declared, public\n" if name in self.counts else ""
+            )
+            blocks.append(_NODE.format(name=_toml(name), file=own + rows, ledger=ledger))
+        blocks.append(self._graph_text)
+        blocks.append(_REST.format(chosen=self._chosen, epsilon=self.epsilon, delta=self.delta))
         return "\n".join(blocks)
+
+    @property
+    def _graph_text(self) -> str:
+        if isinstance(self.graph, str):
+            return _FAMILY.format(family=_toml(self.graph))
+        return f"[topology]\nedges = {_pairs(self.graph)}\n"
+
+    @property
+    def _chosen(self) -> str:
+        """Who is trusted, and whose rows they are."""
+        lines = [_PLANNERS]
+        if self.honest is not None:
+            lines = ['mechanism = "sealed"\n', f"honest = {self.honest}   # nodes, at least\n"]
+        if self.person:
+            lines.append(f"person = {_toml(self.person)}   # whose row it is; epsilon is hers\n")
+            lines.append(f"rows_per_person = {self.rows_per_person}\n")
+            if self.silos_per_person > 1:
+                lines.append(f"silos_per_person = {self.silos_per_person}\n")
+        return "".join(lines)
+
+
+def _pairs(edges: Sequence[tuple[str, str]]) -> str:
+    return "[" + ", ".join(f"[{_toml(a)}, {_toml(b)}]" for a, b in edges) + "]"
 
 
 def require_new(folder: str | Path) -> None:
@@ -177,15 +234,19 @@ _NODE = """\
 name = {name}
 {file}{ledger}# epsilon = 0.5   # a total of its own
 """
-_REST = """\
+_FAMILY = """\
 [topology]
-family = "ring"   # path, star, complete, grid, random_regular, erdos_renyi, small_world
+family = {family}   # path, star, complete, grid, random_regular, erdos_renyi, small_world
 # edges = [["a", "b"]]   # instead of a family
-
-[privacy]
+"""
+_PLANNERS = """\
 # mechanism = "sum"   # the planner's; or "primal", "dual", "sealed". "none" protects nobody
 # calibration = true   # probabilities, thresholds and measures, for a tenth of the budget
 # honest = 3   # with "sealed": nodes that add their noise and keep their keys; see algorithms.md
+"""
+_REST = """\
+[privacy]
+{chosen}\
 epsilon = {epsilon!r}   # the most that anyone with a row at one node can lose; smaller is safer
 delta = {delta!r}   # probability that more than epsilon leaks; keep it well below 1/rows
 

@@ -14,12 +14,17 @@ from dynadp._intervals import Z
 from dynadp.data import Target
 from dynadp.errors import DataError
 from dynadp.mechanisms import NoisyErrors
-from dynadp.runs.measures import Measure
+from dynadp.runs.measures import Measure, MeasureKind
 
 TARGET_NAMES: Mapping[str, str] = {
     "r2": "R2 (share of the variance that is explained)",
     "mae": "mean absolute error",
     "rmse": "root of the mean squared error",
+}
+TARGET_KINDS: Mapping[str, MeasureKind] = {  # errors as shares of the target's range
+    "r2": MeasureKind("R2"),
+    "mae": MeasureKind("mean absolute error (of 1 for the target's range)", False),
+    "rmse": MeasureKind("root of the mean squared error (of 1 for the target's range)", False),
 }
 _FAINT = 4.0  # deviations of its noise that a sum must exceed to be of use
 

@@ -30,6 +30,7 @@ from dynadp.report.budgets import (
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.honesty import Honesty
 from dynadp.research import (
+    ALIKE,
     COMMONER,
     DRAWS,
     MOST,
@@ -231,7 +232,8 @@ class Advisor:
     @property
     def blind(self) -> float | None:
         """The loss of answers that look at no row, once it is known."""
-        return 1 - self.baselines[COMMONER] / 100 if COMMONER in self.baselines else None
+        known = [self.baselines[name] for name in (COMMONER, ALIKE) if name in self.baselines]
+        return 1 - known[0] / 100 if known else None
 
     def zones(self) -> Zones | None:
         """Where a model is no better than the commoner answer, and where more of the total gains

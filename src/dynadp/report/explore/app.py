@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 from starlette.applications import Starlette
@@ -27,7 +27,7 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -91,7 +91,9 @@ class Guard:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                own = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    own.setdefault(name, value)  # a page may allow less, or other things
             await send(message)
 
         await (self.refusal(Request(scope)) or self.app)(scope, receive, answer)
@@ -109,6 +111,28 @@ class Guard:
                 "the address lacks the token that `dynadp explore` printed", 403
             )
         return None
+
+
+class Served(Protocol):
+    """A page that can be served: its addresses, and what begins and ends with the server.
+
+    Attributes
+    ----------
+    over
+        Set when the server ends, so that streams do.
+    """
+
+    over: Event
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Its addresses."""
+
+    def begin(self) -> None:
+        """Start what it needs."""
+
+    def close(self) -> None:
+        """Wait for what was started."""
 
 
 class Explorer:
@@ -139,6 +163,22 @@ class Explorer:
         self.over.set()
         for thread in self.threads:
             thread.join()
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """The page's addresses."""
+        return [
+            Route("/", self.page),
+            Route("/api/start", self.start),
+            Route("/api/recommend", self.recommend),
+            Route("/api/totals", self.totals),
+            Route("/api/around", self.around),
+            Route("/run.toml", self.run_file),
+            Route("/pictures/{name}.svg", self.picture),
+            Route("/events", self.events),
+            Route("/vega.js", self.vega),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ]
 
     def _sweep(self) -> None:
         """Make what the page asks for first, then sweep."""
@@ -375,30 +415,18 @@ def bundle() -> str:
     return made
 
 
-def application(explorer: Explorer, token: str, port: int) -> ASGIApp:
-    """The page's application, guarded.
+def application(shown: Served, token: str, port: int) -> ASGIApp:
+    """A page's application, guarded.
 
     Parameters
     ----------
-    explorer
+    shown
         What is shown.
     token, port
         The token that every path begins with, and the port of this machine.
     """
-    routes = [
-        Route("/", explorer.page),
-        Route("/api/start", explorer.start),
-        Route("/api/recommend", explorer.recommend),
-        Route("/api/totals", explorer.totals),
-        Route("/api/around", explorer.around),
-        Route("/run.toml", explorer.run_file),
-        Route("/pictures/{name}.svg", explorer.picture),
-        Route("/events", explorer.events),
-        Route("/vega.js", explorer.vega),
-        Mount("/static", StaticFiles(directory=STATIC)),
-    ]
     hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-    return Guard(Starlette(routes=[Mount(f"/{token}", routes=routes)]), token, hosts)
+    return Guard(Starlette(routes=[Mount(f"/{token}", routes=shown.routes)]), token, hosts)
 
 
 def _answer(request: Request, ways: Mapping[str, Callable[[float], Any]]) -> Response:

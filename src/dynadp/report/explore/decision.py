@@ -13,7 +13,7 @@ from math import ceil, floor, log, log10
 import numpy as np
 
 from dynadp.privacy import guess_probability, guesses_in_100
-from dynadp.research import COMMONER, Zones
+from dynadp.research import ALIKE, COMMONER, Zones
 
 Point = Mapping[str, float]
 WIDE, NARROW = 760, 350  # widths in pixels; letters have the same size in both
@@ -193,7 +193,7 @@ class _Drawing:
     def _baselines(self) -> list[str]:
         out = []
         for name, value in self.shown.baselines.items():
-            y, blind = self.y(value), name == COMMONER
+            y, blind = self.y(value), name in (COMMONER, ALIKE)
             out.append(
                 f'<line class="{"blind" if blind else "without"}" x1="{LEFT}" x2="{self.right}" '
                 f'y1="{y}" y2="{y}"/>'

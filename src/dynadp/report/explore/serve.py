@@ -1,4 +1,4 @@
-"""Starts the page of ``dynadp explore``: what is shown, its token, and the server."""
+"""Starts a page: what is shown, its token, and the server."""
 
 import re
 import secrets
@@ -12,7 +12,7 @@ import uvicorn
 from dynadp.errors import DeclarationError
 from dynadp.report.charts import require
 from dynadp.report.explore.advice import Advisor
-from dynadp.report.explore.app import Explorer, application
+from dynadp.report.explore.app import Explorer, Served, application
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.watch import Watch
 from dynadp.report.record_view import MADE_BY, RunView
@@ -69,13 +69,13 @@ def token_of(file: str | None) -> str:
     return token
 
 
-def serve(shown: Explorer, token: str, port: int, ready: Callable[[str], None]) -> int:
+def serve(shown: Served, token: str, port: int, ready: Callable[[str], None]) -> int:
     """Serve the page to this machine until SIGINT or SIGTERM, and return which came.
 
     Parameters
     ----------
     shown
-        An :class:`~dynadp.report.explore.app.Explorer`.
+        A page, such as an :class:`~dynadp.report.explore.app.Explorer`.
     token
         What every address begins with.
     port

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from dynadp.consensus import Output, Topology
-from dynadp.data import Schema, census
+from dynadp.data import Classes, Label, Schema, Target, census
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, mechanism_named
 from dynadp.planning import Plan, class_weights_of, plan, unit_of
 from dynadp.privacy import Unit, by_node, round_up
-from dynadp.problem import EVEN, ClassWeights, Weights, check_class_weights
+from dynadp.problem import EVEN, ClassWeights, Loss, Weights, check_class_weights
 from dynadp.report.record_view import RunView
 from dynadp.research import Objective, PublicRows, draw_public_rows, plan_for_total
 from dynadp.runs import LocalRun, load_run_file, load_schema, plan_from_file
 
 DECLARED = ("honest", "colluding", "spares", "partners", "away", "histogram")  # of sums, by people
+_TWO = Label(name="label", negative=0, positive=1)
 ROWS, NODES, DELTA, EPSILON = 20_000, ("north", "east", "south", "west", "centre"), 1e-5, 1.0
 
 
@@ -58,6 +59,10 @@ class PublicSetting:
         As for :func:`~dynadp.planning.planner.plan`.
     objective
         What sweeps optimise.
+    label
+        What is answered.
+    loss
+        That a run file chooses; None for the planner's.
     """
 
     name: str
@@ -80,6 +85,13 @@ class PublicSetting:
     class_weights: ClassWeights = EVEN
     positives: float | None = None
     objective: Objective = field(default_factory=Objective)
+    label: Label | Classes | Target = _TWO
+    loss: Loss | None = None
+
+    @property
+    def classes(self) -> int:
+        """How many values the label has; 0 for a target."""
+        return len(self.label.classes)
 
     @classmethod
     def made(cls) -> "PublicSetting":
@@ -102,7 +114,6 @@ class PublicSetting:
             job = LocalRun.load(path, spending=False)
             schema, topology = job.schema, job.topology
             counts = tuple(job.counts[p] for p in topology.nodes)
-        schema.require_two_values("the study of totals and accuracy")
         if not privacy.protected:
             raise DeclarationError(
                 f"{path} protects nothing, so there is no alpha to choose; set privacy.mechanism"
@@ -141,18 +152,21 @@ class PublicSetting:
                 file.training.class_weight, schema.label.classes, file.training.positives
             ),
             positives=file.training.positives,
-            objective=Objective(file.run.measure or "accuracy", file.run.wanted),
+            loss=file.training.loss,
+            label=schema.label,
+            objective=Objective.of(schema.label, file.run.measure, file.run.wanted),
         )
 
     @classmethod
     def of_run(cls, view: RunView) -> "PublicSetting":
         """Of a run folder: the numbers of its record."""
-        if view.record.declared_schema is not None:
-            view.record.declared_schema.require_two_values("the study of totals and accuracy")
+        label = getattr(view.record.declared_schema, "label", None)
         dimension = view.record.dimension or cls.made().dimension
         features = dimension - 1 if view.record.features is None else view.record.features
         counts = tuple(view.rows[p] for p in view.topology.nodes)
         setting = cls(view.name, view.topology, counts, dimension, features)
+        if label is not None:
+            setting = replace(setting, label=label, objective=Objective.of(label, None))
         if (plan := view.plan) is None:
             return setting
         epsilon = plan.total["epsilon"]
@@ -173,7 +187,8 @@ class PublicSetting:
         """Return the setting with another measure to optimise; None leaves the run file's."""
         if measure is None:
             return self
-        return replace(self, objective=replace(self.objective, name=measure))
+        made = Objective.of(self.label, measure, self.objective.threshold)
+        return replace(self, objective=made)
 
     @property
     def method(self) -> str:
@@ -197,7 +212,14 @@ class PublicSetting:
         counts = counts or self.counts
         if self.given is not None:
             return plan_for_total(
-                self.given, counts, self.topology, self.dimension, epsilon, self.delta
+                self.given,
+                counts,
+                self.topology,
+                self.dimension,
+                epsilon,
+                self.delta,
+                features=self.features,
+                classes=self.classes,
             )
         planned = plan(
             counts,
@@ -213,6 +235,8 @@ class PublicSetting:
             calibration=self.calibration,
             class_weights=self.class_weights,
             positives=self.positives,
+            classes=self.classes,
+            loss=self.loss,
         )
         return replace(planned, output=self.output)
 
@@ -231,7 +255,7 @@ class PublicSetting:
         nodes = self.topology.nodes
         column = self.node_column if by_node else None
         return draw_public_rows(
-            nodes, self.counts, self.features, intercept, self.public, seed, column
+            nodes, self.counts, self.features, intercept, self.public, seed, column, self.classes
         )
 
 

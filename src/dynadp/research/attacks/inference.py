@@ -12,19 +12,11 @@ from dynadp._intervals import wilson
 from dynadp.data import Shard
 from dynadp.mechanisms import Mechanism
 from dynadp.privacy import total
-from dynadp.research.attacks.setting import Result, Setting
+from dynadp.research.attacks.setting import Interval, Result, Setting
 from dynadp.research.attacks.transcript import dense, listen, log_density
 
 View = Literal["neighbour", "transcript"]
 FALSE_POSITIVES = np.unique(np.concatenate([np.geomspace(1e-3, 1, 61), np.linspace(0, 1, 51)]))
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Where a measured share truly lies, with 95% confidence."""
-
-    lower: float
-    upper: float
 
 
 @dataclass(frozen=True, kw_only=True)

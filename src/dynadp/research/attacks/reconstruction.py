@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from dynadp._arrays import Array
+from dynadp._intervals import wilson
 from dynadp.data import Categorical, Dataset, Numeric, RawTable, Schema, spelled
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism
-from dynadp.research.attacks.setting import Result, Setting
+from dynadp.research.attacks.setting import Interval, Result, Setting
 from dynadp.research.attacks.sums import SumTranscript
 from dynadp.research.attacks.transcript import (
     Transcript,
@@ -43,6 +44,10 @@ class Reconstruction(Result):
         How many the algebra alone gets right, which takes no account of noise.
     guessing
         How many are right if every attribute is guessed as the commonest value of the population.
+    interval, guessing_interval
+        Wilson's 95% intervals of ``recovered`` and ``guessing``, for as many answers as rows:
+        attributes of one row depend on each other, and a mean of numbers between 0 and 1 varies at
+        most as a share of right answers does.
     shares
         For each attribute, the share of rows for which it was recovered, and guessed.
     example
@@ -55,6 +60,8 @@ class Reconstruction(Result):
     recovered: float
     algebra: float
     guessing: float
+    interval: Interval
+    guessing_interval: Interval
     shares: dict[str, tuple[float, float]] = field(repr=False)
     example: dict[str, tuple[str, str, str]] = field(repr=False)
 
@@ -227,6 +234,10 @@ def _judged(
     def mean_count(right: NDArray[np.bool_]) -> float:
         return float(np.mean(right) * len(names))
 
+    def within(right: NDArray[np.bool_]) -> Interval:
+        low, high = wilson(float(np.mean(right)), len(right))
+        return Interval(low * len(names), high * len(names))
+
     shares = zip(hits.mean(axis=0).tolist(), lucky.mean(axis=0).tolist(), strict=True)
     example = zip(truth[0].tolist(), recovered[0].tolist(), guess.tolist(), strict=True)
     return Reconstruction(
@@ -237,6 +248,8 @@ def _judged(
         recovered=mean_count(hits),
         algebra=mean_count(algebra == truth),
         guessing=mean_count(lucky),
+        interval=within(hits),
+        guessing_interval=within(lucky),
         shares=dict(zip(names, shares, strict=True)),
         example=dict(zip(names, example, strict=True)),
     )

@@ -73,3 +73,11 @@ class Result:
             name: None if isinstance(v, float) and not isfinite(v) else v
             for name, v in asdict(self).items()
         }
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a measured share truly lies, with 95% confidence."""
+
+    lower: float
+    upper: float

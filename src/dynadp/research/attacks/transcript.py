@@ -101,11 +101,7 @@ def listen(
 ) -> Transcript | SumTranscript:
     """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3 or "sum", ``replicas`` times."""
     s, sent = setting, list[Array]()
-    common: dict[str, Any] = {"mechanism": mechanism, "schedule": alpha}
-    common |= {"loss": s.loss, "rounds": s.rounds, "weights": "equal"}
-    sums = mechanism is not None and mechanism.algorithm == "sum"
-    plan = Plan.of(**common) if sums else Plan.of(**common, C=s.C, rho=s.rho, eta=s.eta)
-    plan = plan.on(Consortium(s.topology, tuple(held.rows for held in shards), shards[0].dimension))
+    plan = planned(shards, mechanism, alpha, s)
     draws = OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True)
     listener = None
     if plan.sealing:
@@ -139,6 +135,18 @@ def listen(
             return heard
         return listener.transcript(heard, sent, [dense(held) for held in shards])
     return Transcript(s, facts, sent, noises or [None] * s.rounds, events)
+
+
+def planned(
+    shards: Sequence[Shard], mechanism: Mechanism | None, alpha: float | None, setting: Setting
+) -> Plan:
+    """Return the plan of the run that is heard, bound to the nodes."""
+    s, common = setting, dict[str, Any]()
+    common |= {"mechanism": mechanism, "schedule": alpha}
+    common |= {"loss": s.loss, "rounds": s.rounds, "weights": "equal"}
+    sums = mechanism is not None and mechanism.algorithm == "sum"
+    plan = Plan.of(**common) if sums else Plan.of(**common, C=s.C, rho=s.rho, eta=s.eta)
+    return plan.on(Consortium(s.topology, tuple(held.rows for held in shards), shards[0].dimension))
 
 
 def others(setting: Setting, rows: Array) -> Problem:

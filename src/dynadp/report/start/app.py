@@ -1,0 +1,243 @@
+"""``dynadp start``: the wizard's page, served to this machine alone and protected as the page of
+``dynadp explore`` is.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dynadp.errors import DeclarationError, DynadpError
+from dynadp.report.explore.advice import Advisor
+from dynadp.report.explore.app import Explorer
+from dynadp.report.explore.setting import PublicSetting
+from dynadp.report.explore.watch import Watch
+from dynadp.report.page import STATIC, environment
+from dynadp.report.replay.app import Replay
+from dynadp.report.start.deeds import Deeds
+from dynadp.report.start.wizard import FORMS, answered, offered
+
+LONGEST = 1 << 20  # bytes of a request
+STEPS = {
+    "rows": ("Rows", "Which files, and whose"),
+    "answer": ("Answer", "What is to be predicted"),
+    "columns": ("Columns", "What is public about each"),
+    "people": ("People", "Whose row it is"),
+    "network": ("Nodes", "Who hears whom"),
+    "trust": ("Trust", "Who may read what"),
+    "budget": ("Budget", "How much anyone can lose"),
+    "ledgers": ("Ledgers", "What may be spent over all runs"),
+    "run": ("Run", "Files, check, run and report"),
+}
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+
+
+class Wizard:
+    """Answers the wizard's requests.
+
+    Parameters
+    ----------
+    folder
+        Where files will be written, unless the page says another.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.over = folder, Event()
+        self._deeds: dict[str, Deeds] = {}
+        self._explorer, self._replay = _Later(self._explore), _Later(self._replayed)
+        self._lock = Lock()
+
+    def begin(self) -> None:
+        """Do nothing yet: everything is done when it is asked for."""
+
+    def close(self) -> None:
+        """End what was begun."""
+        self.over.set()
+        for deeds in self._deeds.values():
+            deeds.close()
+        self._explorer.close()
+        self._replay.close()
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """The addresses of the page, and of the page of the run that it made."""
+        return [
+            Route("/", self.page),
+            Route("/api/files", self.files),
+            Route("/api/ask", self.ask, methods=["POST"]),
+            Route("/api/write", self.write, methods=["POST"]),
+            Route("/api/do", self.do, methods=["POST"]),
+            Route("/api/deeds", self.deeds, methods=["POST"]),
+            Route("/report", self.report),
+            Mount("/explore", self._explorer),
+            Mount("/replay", self._replay),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ]
+
+    def page(self, request: Request) -> Response:
+        """The page."""
+        template = environment().get_template("start.html")
+        return HTMLResponse(template.render(steps=STEPS, folder=self.folder))
+
+    def files(self, request: Request) -> Response:
+        """Names of files that may hold rows; none is opened."""
+        return JSONResponse({"files": offered(Path()), "forms": FORMS})
+
+    async def ask(self, request: Request) -> Response:
+        """``{folder, answers}``: the questions that follow, and the files that they come to."""
+        return await self._answer(request, self._asked)
+
+    async def write(self, request: Request) -> Response:
+        """``{folder, answers}``: write the files."""
+        return await self._answer(request, self._written)
+
+    async def do(self, request: Request) -> Response:
+        """``{folder, deed}``: start a command."""
+        return await self._answer(request, self._done)
+
+    async def deeds(self, request: Request) -> Response:
+        """``{folder}``: how far all commands are."""
+        return await self._answer(request, lambda given: self._state(_folder(given)))
+
+    def report(self, request: Request) -> Response:
+        """The report of the run, as it was written."""
+        path = self._of(str(request.query_params.get("folder", self.folder))).report
+        if not path.is_file():
+            return PlainTextResponse(f"there is no report {path} yet", 404)
+        text = path.read_text(encoding="utf-8")
+        return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
+
+    async def _answer(
+        self, request: Request, work: Callable[[Mapping[str, Any]], dict[str, Any]]
+    ) -> Response:
+        """Answer a JSON request; refuse what is none, which no form of another page can send."""
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return JSONResponse({"error": "expected a request of application/json"}, 415)
+        if int(request.headers.get("content-length") or 0) > LONGEST:
+            return JSONResponse({"error": f"expected at most {LONGEST} bytes"}, 413)
+        try:
+            given = json.loads(await request.body())
+            if not isinstance(given, dict):
+                raise ValueError("not an object")
+        except ValueError:
+            return JSONResponse({"error": "expected an object of JSON"}, 400)
+        try:
+            return JSONResponse(await run_in_threadpool(work, given))
+        except (DynadpError, OSError, ValueError, TypeError, AttributeError) as error:
+            words = str(error) if isinstance(error, DynadpError) else _plain(error)
+            return JSONResponse({"error": words}, 400)
+
+    def _asked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        folder = _folder(given)
+        found = answered(folder, _texts(given))
+        return {
+            "asked": [one.to_json() for one in found.asked],
+            "complete": found.start is not None,
+            "problem": found.problem,
+            "files": {
+                str(Path(folder, name)): text
+                for name, text in (found.start.texts if found.start else {}).items()
+            },
+            "network": found.network,
+        }
+
+    def _written(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        folder = _folder(given)
+        found = answered(folder, _texts(given))
+        if found.start is None:
+            wrong = [f"{one.question.text}: {one.error}" for one in found.asked if one.error]
+            reason = found.problem or "; ".join(wrong) or "an answer is missing"
+            return {"error": f"the files cannot be written yet: {reason}"}
+        self._of(folder).write(found.start)
+        return self._state(folder)
+
+    def _done(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        self._of(_folder(given)).do(str(given.get("deed")))
+        return self._state(_folder(given))
+
+    def _state(self, folder: str) -> dict[str, Any]:
+        deeds = self._of(folder)
+        return {
+            "deeds": deeds.to_json(),
+            "run": str(deeds.run),
+            "began": (deeds.run / "run.json").exists(),
+            "report": str(deeds.report) if deeds.report.exists() else "",
+        }
+
+    def _of(self, folder: str) -> Deeds:
+        with self._lock:
+            return self._deeds.setdefault(folder, Deeds(Path(folder)))
+
+    def _replayed(self) -> Replay:
+        """The run that was started last."""
+        begun = [deeds.run for deeds in self._deeds.values() if (deeds.run / "run.json").exists()]
+        if not begun:
+            raise DeclarationError("no run was started here yet")
+        return Replay(begun[-1])
+
+    def _explore(self) -> Explorer:
+        """The page of the run file that was written last, and of its run."""
+        written = [deeds for deeds in self._deeds.values() if deeds.all]
+        if not written:
+            return Explorer(Advisor(PublicSetting.made()), Watch(None))
+        deeds = written[-1]
+        view = PublicSetting.of_file(deeds.folder / "run.toml")
+        return Explorer(Advisor(view), Watch(deeds.run))
+
+
+class _Later:
+    """A page that is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make, self._lock = make, Lock()
+        self._made: Any = None
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        if self._app is None:
+            try:
+                await run_in_threadpool(self._begin)
+            except DynadpError as error:
+                await PlainTextResponse(str(error), 409)(scope, receive, send)
+                return
+        assert self._app is not None
+        await self._app(scope, receive, send)
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._app is None:
+                self._made = self._make()
+                self._made.begin()
+                self._app = Router(self._made.routes)
+
+    def close(self) -> None:
+        """End what was made."""
+        if self._made is not None:
+            self._made.over.set()
+            self._made.close()
+
+
+def _folder(given: Mapping[str, Any]) -> str:
+    folder = str(given.get("folder") or "").strip()
+    if not folder:
+        raise ValueError("no folder")
+    return folder
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(text) for name, text in dict(given.get("answers") or {}).items()}
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the system'}: {error.strerror or 'failed'}"
+    return "expected a folder, and answers that are texts"

@@ -1,0 +1,336 @@
+// The wizard: one step at a time; every answer is checked by the server, which asks what `dynadp init` asks.
+const at = (id) => document.getElementById(id);
+const KEPT = "dynadp-start"; // of the tab: answers survive a reload
+const steps = [...document.querySelectorAll("#steps button")];
+const order = steps.map((button) => button.dataset.step);
+const page = { step: "rows", answers: {}, forms: {}, folder: document.body.dataset.folder, asked: [], files: [], kinds: [], number: 0, shown: new Set(), seen: new Set(), deeds: [] };
+
+try {
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
+  if (kept) Object.assign(page, { answers: kept.answers, forms: kept.forms, folder: kept.folder, step: kept.step, seen: new Set(kept.seen) });
+} catch { /* nothing was kept */ }
+const keep = () => sessionStorage.setItem(KEPT, JSON.stringify({ answers: page.answers, forms: page.forms, folder: page.folder, step: page.step, seen: [...page.seen] }));
+
+function made(tag, given = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(given)) {
+    if (name in node && typeof value !== "string") node[name] = value;
+    else node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+async function send(where, given = {}) {
+  const reply = await fetch(where, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ folder: page.folder, ...given }),
+  }).catch(() => null);
+  at("link").textContent = reply === null ? "The server does not answer; start the command again." : "";
+  return reply === null ? { error: "the server does not answer" } : reply.json().catch(() => ({ error: "the server does not know this page any more: open the address that it printed" }));
+}
+
+// ---- questions -----------------------------------------------------------------------------------------------------------
+async function ask() {
+  const number = ++page.number;
+  const found = await send("api/ask", { answers: page.answers });
+  if (number !== page.number) return false; // a later question is on its way
+  if (found.error) { at("problem").textContent = found.error; return false; }
+  const before = page.asked;
+  // what follows a wrong answer is not known: keep showing what this step had
+  const names = new Set(found.asked.map((one) => one.name));
+  const last = found.asked.at(-1);
+  const stuck = !found.complete && last && (last.error || last.given === null);
+  const kept = stuck ? before.filter((one) => one.step === page.step && last.step === page.step && !names.has(one.name) && page.shown.has(one.name) && last.error) : [];
+  page.asked = [...found.asked, ...kept.map((one) => ({ ...one, kept: true }))];
+  page.complete = found.complete;
+  page.problem = found.problem;
+  page.network = found.network;
+  page.files = found.files;
+  keep();
+  return true;
+}
+
+const inStep = (step) => page.asked.filter((one) => one.step === step);
+const missing = (one) => one.kept || Boolean(one.error) || (one.default === null && !(one.given ?? "").trim());
+const columnsMissing = (step) => step === "columns" && inStep(step).length > 0 && inStep(step).every((one) => !(one.given ?? "").trim());
+const stepDone = (step) => step === "run" ? page.deeds.length > 0 && page.deeds.every((deed) => deed.state === "done")
+  : inStep(step).length > 0 && !inStep(step).some(missing) && !columnsMissing(step);
+const empty = (step) => step !== "run" && reachable(step) && inStep(step).length === 0; // nothing to ask
+function reachable(step) {
+  if (step === "run") return page.complete === true;
+  const until = order.indexOf(step);
+  return order.slice(0, until).every((before) => stepDone(before) || inStep(before).length === 0 && until > 0 && inStep("rows").length > 0 && stepDone("rows") && known(before));
+}
+// a step without a question, such as trust with one node, is known once a later one has some
+const known = (step) => page.complete || page.asked.some((one) => order.indexOf(one.step) > order.indexOf(step));
+
+function describe(one, ...more) {
+  return [...more, `note-${one.name}`, `error-${one.name}`].map((id) => id.replaceAll(" ", "-")).join(" ");
+}
+
+function put(one, text) {
+  page.answers[one.name] = text;
+  page.touched = (page.touched ?? new Set()).add(one.name);
+  keep();
+  clearTimeout(page.pause);
+  page.pause = setTimeout(async () => { if (await ask()) refresh(); }, 200);
+}
+
+const idOf = (one) => `q-${one.name}`.replaceAll(" ", "-");
+const lines = (one) => [
+  made("p", { class: "note", id: `note-${one.name}`.replaceAll(" ", "-") }),
+  made("p", { class: "error", id: `error-${one.name}`.replaceAll(" ", "-"), role: "alert" }),
+];
+
+const controls = {
+  text(one) {
+    const input = made("input", { id: idOf(one), autocomplete: "off", spellcheck: "false", "aria-describedby": describe(one) });
+    input.value = one.given ?? page.answers[one.name] ?? one.default ?? "";
+    input.addEventListener("input", () => put(one, input.value));
+    const hints = one.choices.map(([name, words]) => made("li", {}, pick(one, input, name, words)));
+    return made("div", { class: "field" }, made("label", { for: idOf(one) }, one.text), input,
+      hints.length ? made("ul", { class: "found" }, ...hints) : null, ...lines(one));
+  },
+  files(one) {
+    const field = controls.text({ ...one, choices: [] });
+    const input = field.querySelector("input");
+    const parts = () => input.value.match(/(?:[^\s'"]|'[^']*'|"[^"]*")+/g) ?? [];
+    const list = page.offered.map((file) => {
+      const stem = file.split("/").at(-1).replace(/\.\w+$/, "");
+      const quoted = (text) => (/^[\w./=-]+$/.test(text) ? text : `'${text}'`);
+      const part = quoted(`${stem}=${file}`);
+      const button = made("button", { type: "button", "aria-pressed": "false", "data-part": part }, file);
+      button.addEventListener("click", () => {
+        const there = parts();
+        input.value = (there.includes(part) ? there.filter((each) => each !== part) : [...there, part]).join(" ");
+        put(one, input.value);
+        mark();
+      });
+      return button;
+    });
+    const mark = () => list.forEach((button) => button.setAttribute("aria-pressed", String(parts().includes(button.dataset.part))));
+    input.addEventListener("input", mark);
+    mark();
+    if (list.length) {
+      field.append(made("p", { class: "soft", id: "found-words" }, "CSV files here, by name; press to add one as a node:"),
+        made("ul", { class: "found", "aria-labelledby": "found-words" }, ...list.map((button) => made("li", {}, button))));
+    }
+    return field;
+  },
+  select(one) {
+    const select = made("select", { id: idOf(one), "aria-describedby": describe(one) });
+    if (one.default === null) select.append(made("option", { value: "" }, "choose"));
+    for (const [value, words] of one.choices) select.append(made("option", { value }, words || value));
+    select.value = one.given ?? page.answers[one.name] ?? one.default ?? "";
+    select.addEventListener("input", () => put(one, select.value));
+    return made("div", { class: "field" }, made("label", { for: idOf(one) }, one.text), select, ...lines(one));
+  },
+  "one of"(one) {
+    const now = one.given ?? page.answers[one.name] ?? one.default;
+    const choices = one.choices.map(([value, words], i) => {
+      const radio = made("input", { type: "radio", name: idOf(one), value, id: `${idOf(one)}-${i}`, "aria-describedby": describe(one) });
+      radio.checked = value === now;
+      radio.addEventListener("change", () => put(one, value));
+      return made("label", { class: "choice", for: `${idOf(one)}-${i}` }, radio, made("span", {}, made("b", {}, value), words));
+    });
+    return made("fieldset", { class: "field", id: idOf(one) }, made("legend", {}, one.text), ...choices, ...lines(one));
+  },
+  column(one) {
+    const name = one.name.slice("column ".length);
+    const now = page.forms[one.name] ?? { form: "", text: "" };
+    const select = made("select", { id: idOf(one), "aria-label": `${name}: what is it` });
+    for (const [form, words] of page.kinds) select.append(made("option", { value: form }, form && !["range", "values", "days", "hash"].includes(form) ? `${form}: ${words}` : words));
+    select.value = now.form;
+    const input = made("input", { autocomplete: "off", spellcheck: "false", "aria-label": `${name}: bounds or values`, "aria-describedby": describe(one) });
+    input.value = now.text;
+    const set = () => {
+      const [, , form, example] = page.kinds.find(([each]) => each === select.value);
+      input.hidden = !form.includes("{}");
+      input.placeholder = example;
+      const text = input.hidden ? form : input.value.trim() ? form.replace("{}", input.value.trim()) : form ? " ? " : "";
+      page.forms[one.name] = { form: select.value, text: input.value };
+      return text;
+    };
+    select.addEventListener("input", () => put(one, set()));
+    input.addEventListener("input", () => put(one, set()));
+    set();
+    return made("div", { class: "field column" }, made("span", { class: "name" }, name), select, input, ...lines(one));
+  },
+};
+
+function pick(one, input, name, words) {
+  const button = made("button", { type: "button", title: words }, name);
+  button.addEventListener("click", () => { input.value = name; put(one, name); });
+  return button;
+}
+
+function render() {
+  for (const button of steps) {
+    const current = button.dataset.step === page.step;
+    if (current) button.setAttribute("aria-current", "step"); else button.removeAttribute("aria-current");
+  }
+  const doing = page.step === "run";
+  at("form").hidden = doing;
+  at("do").hidden = !doing;
+  at("preview").hidden = false;
+  if (doing) { at("folder").value = page.folder; follow(); }
+  const button = at(`go-${page.step}`);
+  at("h-step").textContent = button.dataset.about;
+  const questions = inStep(page.step);
+  page.shown = new Set(questions.map((one) => one.name));
+  at("fields").replaceChildren(...questions.flatMap((one, i) => [
+    ...(one.control === "column" && i > 0 ? [] : one.shown.slice(0, one.control === "column" ? 0 : 2)).map((line) => made("p", { class: "soft" }, line)),
+    controls[one.control](one),
+  ]));
+  if (page.step === "columns") {
+    at("fields").prepend(made("p", { class: "soft" }, "Say what is publicly known about each, never what its rows hold; numbers beyond bounds are clipped. At least one column is needed."));
+  }
+  refresh();
+}
+
+function refresh() {
+  const names = inStep(page.step).map((one) => one.name);
+  if (page.step !== "run" && (names.some((name) => !page.shown.has(name)) || [...page.shown].some((name) => !names.includes(name)))) {
+    const focused = document.activeElement?.id;
+    const [from, to] = [document.activeElement?.selectionStart, document.activeElement?.selectionEnd];
+    page.shown = new Set(names);
+    render();
+    const again = focused && at(focused);
+    if (again) { again.focus(); if (from != null && again.setSelectionRange) again.setSelectionRange(from, to); }
+    return;
+  }
+  for (const one of inStep(page.step)) {
+    const note = at(`note-${one.name}`.replaceAll(" ", "-")), error = at(`error-${one.name}`.replaceAll(" ", "-"));
+    if (!note) continue;
+    note.textContent = one.note;
+    const empty = one.default === null && !(one.given ?? "").trim();
+    const known = page.touched?.has(one.name) || page.tried === page.step;
+    const example = page.kinds.find(([form]) => form === page.forms[one.name]?.form)?.[3];
+    const short = one.control === "column" ? one.error.replace(/; give public bounds.*/, `; expected such as ${example}`) : one.error;
+    const words = short || (empty && page.tried === page.step ? "an answer is needed here" : "");
+    const text = known ? words : "";
+    if (error.textContent !== text) error.textContent = text;
+    const input = error.parentElement.querySelector("input:not([type=radio]):not([hidden])");
+    if (input) input.setAttribute("aria-invalid", String(Boolean(text)));
+  }
+  const stuck = page.tried === page.step;
+  at("problem").textContent = stuck && columnsMissing(page.step) ? "No column is declared yet; declare at least one, so that there is something to learn."
+    : page.problem && page.step === "ledgers" ? page.problem : "";
+  at("drawn").hidden = page.step !== "network" || !page.network;
+  if (page.network) at("drawn").innerHTML = page.network;
+  for (const button of steps) {
+    const step = button.dataset.step;
+    button.disabled = !reachable(step) || empty(step);
+    const done = stepDone(step) && page.seen.has(step), wrong = inStep(step).some((one) => one.error);
+    button.classList.toggle("wrong", wrong);
+    button.querySelector(".mark").textContent = wrong ? "!" : done && known(step) ? "✓" : "";
+    button.setAttribute("aria-label", `${button.querySelector(".title").textContent}: ${wrong ? "an answer is wrong" : done && known(step) ? "answered" : button.disabled ? "later" : "to answer"}`);
+  }
+  at("back").disabled = page.step === "rows";
+  const texts = Object.entries(page.files);
+  at("no-files").hidden = texts.length > 0;
+  const open = new Set([...at("files").querySelectorAll("details[open]")].map((one) => one.dataset.name));
+  at("files").replaceChildren(...texts.map(([name, text]) =>
+    made("details", { "data-name": name, open: open.has(name) }, made("summary", {}, name), made("pre", { tabindex: "0", role: "region", "aria-label": name }, text))));
+}
+
+function go(step, focus = true) {
+  page.step = step;
+  page.seen.add(step);
+  page.tried = null;
+  keep();
+  render();
+  if (focus) { at(step === "run" ? "h-do" : "h-step").focus(); scrollTo(0, 0); }
+}
+
+async function next() {
+  clearTimeout(page.pause);
+  while (!(await ask())) if (at("link").textContent || at("problem").textContent) return;
+  page.tried = page.step;
+  refresh();
+  if (!stepDone(page.step)) {
+    const wrong = inStep(page.step).find(missing);
+    const field = wrong && at(idOf(wrong));
+    const input = field?.closest(".field").querySelector("input:not([hidden]), select");
+    (input ?? at("fields").querySelector("input, select"))?.focus();
+    return;
+  }
+  const after = order.slice(order.indexOf(page.step) + 1).find((step) => step === "run" || inStep(step).length > 0);
+  if (after === "run" && !page.complete) return;
+  go(after);
+}
+
+function back() {
+  const before = order.slice(0, order.indexOf(page.step)).reverse().find((step) => inStep(step).length > 0);
+  if (before) go(before);
+}
+
+at("form").addEventListener("submit", (event) => { event.preventDefault(); next(); });
+at("back").addEventListener("click", back);
+at("back-do").addEventListener("click", back);
+for (const button of steps) button.addEventListener("click", () => go(button.dataset.step));
+
+// ---- what is done --------------------------------------------------------------------------------------------------------
+const WORDS = { waiting: "not yet", running: "running …", done: "done", failed: "failed" };
+
+async function follow() {
+  clearTimeout(page.poll);
+  const now = await send("api/deeds");
+  if (now.error) return;
+  draw(now);
+  if (page.step === "run" && now.deeds.some((deed) => deed.state === "running")) page.poll = setTimeout(follow, 400);
+}
+
+function draw(now) {
+  page.deeds = now.deeds;
+  const list = now.deeds.length ? now.deeds
+    : [{ name: "write", title: "Write the files", command: "", reads: "headers", state: "waiting", output: "" }];
+  const first = list.find((deed) => deed.state !== "done");
+  const focused = document.activeElement?.dataset?.deed;
+  at("deeds").replaceChildren(...list.map((deed) => {
+    const ready = deed === first && deed.state !== "running";
+    const again = deed.name === "write" && deed.state === "done" && list.slice(1).every((one) => one.state === "waiting");
+    const button = made("button", { type: "button", "data-deed": deed.name, class: ready ? "main" : "" }, deed.state === "failed" ? `Again: ${deed.title}` : again ? "Write them again" : deed.title);
+    button.disabled = !(ready || again);
+    button.hidden = deed.state === "done" && !again;
+    button.addEventListener("click", () => act(deed.name));
+    return made("li", {},
+      made("div", { class: "head" }, made("h3", {}, deed.title), made("span", { class: `state ${deed.state}`, role: "status" }, WORDS[deed.state]), button),
+      deed.command ? made("code", {}, deed.command) : null,
+      made("p", { class: "soft" }, `Reads: ${deed.reads}.`),
+      deed.output ? made("pre", { tabindex: "0", role: "region", "aria-label": `What ${deed.title} printed` }, deed.output) : null);
+  }));
+  const ready = at("deeds").querySelector("button.main:not(:disabled)");
+  if (focused) (at("deeds").querySelector(`[data-deed="${focused}"]:not([hidden]):not(:disabled)`) ?? ready)?.focus();
+  const links = [];
+  if (now.began) links.push(made("a", { href: `replay/` }, "Look at the run, round by round"));
+  if (now.began) links.push(made("a", { href: "explore/" }, "Follow the run on its page"));
+  if (now.report) links.push(made("a", { href: `report?folder=${encodeURIComponent(page.folder)}`, id: "to-report" }, "Open the report"));
+  at("after").hidden = links.length === 0;
+  at("after").replaceChildren(...links.flatMap((link) => [link, " "]));
+  refresh();
+}
+
+async function act(name) {
+  const now = name === "write" ? await send("api/write", { answers: page.answers }) : await send("api/do", { deed: name });
+  at("folder-error").textContent = now.error ?? "";
+  if (!now.error) draw(now);
+  follow();
+}
+
+at("folder").addEventListener("input", () => {
+  page.folder = at("folder").value;
+  at("folder-error").textContent = page.folder.trim() ? "" : "a folder is needed here";
+  clearTimeout(page.pause);
+  page.pause = setTimeout(async () => { if (page.folder.trim() && (await ask())) { refresh(); follow(); } }, 300);
+});
+
+async function begin() {
+  const { files, forms } = await fetch("api/files").then((reply) => reply.json());
+  Object.assign(page, { offered: files, kinds: forms });
+  await ask();
+  go(reachable(page.step) ? page.step : "rows", false);
+  document.body.dataset.ready = "yes";
+}
+
+begin();

@@ -1,0 +1,135 @@
+"""A run looked at again: frames, budgets, noise in messages, the measure of its averaged model."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from dynadp.errors import RecordError
+from dynadp.report.accuracy import public_accuracy
+from dynadp.report.budgets import planned_cost
+from dynadp.report.record_view import RunView
+from dynadp.report.replay import app
+from dynadp.report.replay.app import Replay, summary
+from dynadp.report.replay.history import FRAMES, History
+from dynadp.runs.partial import released_messages
+from support.asking import TOKEN, Client
+from support.run_folders import make_network, make_run
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A private run with public rows."""
+    return make_run(tmp_path_factory.mktemp("measured"), public=True)
+
+
+def test_the_last_frame_is_what_the_report_says(measured):
+    found, view = History(measured).read(), RunView.read(measured)
+    assert (found["done"], found["finished"]) == (view.plan.rounds, True)
+    assert [frame["round"] for frame in found["frames"]] == list(range(1, view.plan.rounds + 1))
+    (group,) = found["budgets"]
+    _, total = planned_cost(view)
+    assert group["curve"][-1] == [view.plan.rounds, pytest.approx(total.epsilon)]
+    assert np.all(np.diff([epsilon for _, epsilon in group["curve"]]) > 0)
+    last, own = found["measures"][-1], public_accuracy(view)
+    assert (last["value"], last["low"], last["high"]) == pytest.approx(
+        (own.accuracy, own.low, own.high)
+    )
+    json.dumps(found, allow_nan=False)
+
+
+def test_the_share_of_noise_is_its_law_over_the_message(measured):
+    found = History(measured).read()
+    plan, held = released_messages(measured)
+    for n in (1, plan.rounds):
+        noise, shares = plan.release_plan.noises[n - 1], []
+        for p, node in enumerate(plan.release_plan.nodes):
+            deviation = float(noise.parameter[p, 0] * noise.step[p, 0])
+            vector = held[node][n]
+            shares.append(min(1.0, vector.size * deviation**2 / float(vector @ vector)))
+        assert found["noise"][n - 1] == pytest.approx(float(np.median(shares)))
+    assert 0 < found["noise"][0] < found["noise"][-1] <= 1  # the gradient shrinks, noise does not
+
+
+def test_what_cannot_be_known_is_said(sealed, simulated):
+    masked = History(sealed).read()
+    assert masked["noise"] is None
+    assert "masked" in masked["noise_note"]
+    assert masked["measures"] == []
+    assert "accuracy on private rows is private" in masked["measure_note"]
+    gone = History(simulated).read()
+    assert gone["simulation"]
+    assert "not here any more" in gone["noise_note"]
+    assert "the messages are not here" in gone["measure_note"]
+
+
+def test_a_network_and_a_run_that_grows(tmp_path):
+    folder, plan = make_network(tmp_path / "launch", finished=False, rounds=2)
+    history = History(folder)
+    found = history.read()
+    assert (found["done"], found["finished"], found["rounds"]) == (2, False, plan.rounds)
+    assert history.read() is found  # nothing is new
+    for node in ("north", "south", "west"):
+        line = {"round": 3, "node": node, "alpha": plan.alpha, "disagreement": 1.0, "change": 0.1}
+        with open(folder / node / "rounds.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+    assert history.read()["done"] == 3
+
+
+def test_many_rounds_come_as_few_frames(simulated, tmp_path):
+    copy = tmp_path / "long"
+    shutil.copytree(simulated, copy)
+    lines = [
+        json.dumps({"round": n, "node": p, "alpha": 0.1, "disagreement": 1.0, "change": 1.0 / n})
+        for n in range(1, 1001)
+        for p in ("north", "south", "west")
+    ]
+    (copy / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    found = History(copy).read()
+    assert found["done"] == 1000
+    assert len(found["frames"]) <= FRAMES + 1
+    assert found["frames"][-1]["round"] == 1000
+    assert len(json.dumps(found)) < 200_000
+
+
+def test_the_page_reads_without_a_script(measured):
+    client = Client(Replay(measured))
+    page = client.get(f"/{TOKEN}/")
+    assert page.status_code == 200
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    found = client.get(f"/{TOKEN}/api/history").json()
+    for line in summary(found):
+        assert f"{line['change']:.3g}" in page.text
+    assert "epsilon" in page.text
+    assert client.get("/other/api/history").status_code == 403
+    assert client.post(f"/{TOKEN}/api/neighbour", origin="http://evil.example").status_code == 403
+
+
+def test_the_attack_has_the_budget_of_the_run(measured, monkeypatch):
+    asked = []
+
+    class Found:
+        def to_json(self):
+            return {"made": True}
+
+    def look(epsilon, mechanism, **more):
+        asked.append((epsilon, mechanism))
+        return Found()
+
+    monkeypatch.setattr(app, "look", look)
+    replay = Replay(measured)
+    client = Client(replay)
+    assert client.get(f"/{TOKEN}/api/neighbour").json() == {"state": "waiting"}
+    client.post(f"/{TOKEN}/api/neighbour")
+    while (answer := client.get(f"/{TOKEN}/api/neighbour").json())["state"] == "running":
+        pass
+    assert answer == {"state": "done", "found": {"made": True}}
+    ((epsilon, mechanism),) = asked
+    assert mechanism == "sum"
+    assert epsilon == pytest.approx(planned_cost(RunView.read(measured))[1].epsilon)
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(RecordError, match=r"no run\.json"):
+        Replay(tmp_path)

@@ -1,0 +1,290 @@
+"""The wizard: what it asks and does, and that it reads no row before a command that does."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dynadp.cli import main
+from dynadp.report.start.app import Wizard
+from dynadp.report.start.deeds import Deeds
+from dynadp.report.start.wizard import answered, offered
+from dynadp.runs.local import LocalRun
+from dynadp.runs.run_file import load_run_file, load_schema
+from support.asking import TOKEN, Client
+from support.typed import dynadp
+
+SECRET = "Maria-1867"
+HEADER = "age,sex,town,ill\n"
+ANSWERS = {
+    "nodes": "north=north.csv south=south.csv west=west.csv",
+    "label": "ill",
+    "negative": "no",
+    "positive": "yes",
+    "column age": "age",
+    "column sex": "f,m",
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Three files whose rows no test may see again."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("north", "south", "west"):
+        rows = [f"{20 + i},{'fm'[i % 2]},{SECRET},{('no', 'yes')[i % 3 > 1]}" for i in range(30)]
+        (tmp_path / f"{name}.csv").write_text(HEADER + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+def opened_here(work, *names):
+    """How often each file was opened while ``work`` ran, by Python's own audit events."""
+    seen, on = dict.fromkeys(names, 0), True
+
+    def hook(event, given):
+        if on and event == "open" and isinstance(given[0], str | bytes | os.PathLike):
+            name = Path(os.fsdecode(given[0])).name
+            if name in seen:
+                seen[name] += 1
+
+    sys.addaudithook(hook)
+    try:
+        work()
+    finally:
+        on = False
+    return seen
+
+
+def test_answers_come_to_files_that_load(place):
+    found = answered("study", ANSWERS)
+    assert found.start is not None
+    assert [one.question.name for one in found.asked] == [
+        *("nodes", "label", "kind", "negative", "positive"),
+        *("column age", "column sex", "column town"),
+        *("person", "graph", "counts", "trust", "epsilon", "delta", "seed", "cap"),
+    ]
+    found.start.write("study")
+    assert load_run_file("study/run.toml").privacy.epsilon == 1.0
+    assert [c.name for c in load_schema("study/schema.toml").columns] == ["age", "sex"]
+
+
+def test_everything_that_is_asked_stands_in_the_files(place):
+    more = {
+        "person": "town",
+        "rows_per_person": "2",
+        "silos_per_person": "3",
+        "graph": "north:south south:west",
+        "counts": "north=30 south=30 west=30",
+        "trust": "sealed",
+        "honest": "2",
+        "epsilon": "2",
+        "delta": "1e-6",
+        "cap": "5",
+    }
+    found = answered("study", {**ANSWERS, **more})
+    assert found.start is not None, found.problem
+    assert found.start.cap == 5
+    found.start.write("study")
+    run = load_run_file("study/run.toml")
+    privacy = run.privacy
+    assert (privacy.person, privacy.rows_per_person, privacy.silos_per_person) == ("town", 2, 3)
+    assert run.topology.edges == (("north", "south"), ("south", "west"))
+    assert [node.rows for node in run.nodes] == [30, 30, 30]
+    assert (privacy.mechanism, privacy.honest) == ("sealed", 2)
+    assert (privacy.epsilon, privacy.delta) == (2.0, 1e-6)
+    assert "30 rows" in found.network
+
+
+def test_no_byte_after_the_header_is_read(place, monkeypatch):
+    """The kernel counts: the files are pipes, and what was not read is still in them."""
+    names = [f"{name}.csv" for name in ("north", "south", "west")]
+    times = opened_here(lambda: answered("study", ANSWERS), *names)
+    assert min(times.values()) > 0
+    ends, rows = {}, f"40,f,{SECRET},no\n".encode() * 50
+    for name in names:
+        (place / name).unlink()
+        os.mkfifo(place / name)
+        ends[name] = os.open(place / name, os.O_RDWR | os.O_NONBLOCK)
+        os.write(ends[name], HEADER.encode() * times[name] + rows)
+    monkeypatch.setattr(Path, "is_file", lambda path: path.exists() and path.name in names)
+    try:
+        assert answered("study", ANSWERS).start is not None
+        for name, end in ends.items():
+            assert os.read(end, 1 << 16) == rows, name
+    finally:
+        for end in ends.values():
+            os.close(end)
+
+
+def test_a_check_by_headers_reads_no_row_and_plans(place, monkeypatch):
+    from dynadp.data import sources
+
+    def refuse(*_, **__):
+        raise AssertionError("rows were read")
+
+    counts = "north=30 south=30 west=30"
+    answered("study", {**ANSWERS, "counts": counts, "seed": "simulation"}).start.write("study")
+    answered("open", {**ANSWERS, "seed": "simulation"}).start.write("open")
+    monkeypatch.setattr(sources.Source, "batches", refuse)
+    found = LocalRun.load("study/run.toml", headers=True).check()
+    assert found.plan is not None
+    assert {node: own.rows for node, own in found.nodes.items()} == dict.fromkeys(
+        ("north", "south", "west"), 30
+    )
+    with pytest.raises(Exception, match="rows = N is not declared"):
+        LocalRun.load("open/run.toml", headers=True)
+    (place / "south.csv").write_text("age,ill\n")
+    with pytest.raises(Exception, match="no column 'sex'"):
+        LocalRun.load("study/run.toml", headers=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("nodes", "north=gone.csv", "there is no file gone.csv"),
+        ("nodes", "north=north.parquet", "no more than headers"),
+        ("nodes", "north='north.csv", "a quote is never closed"),
+        ("label", "sick", "there is no column 'sick'"),
+        ("column sex", "0:x", "says no bounds"),
+        ("person", "age", "leave it out among the columns"),
+        ("graph", "circle", "neither one of ring"),
+        ("graph", "north:south", "falls into 2 components"),
+        ("graph", "north:east", "is no pair of nodes"),
+        ("counts", "north=30", "nothing was given for south, west"),
+        ("counts", "north=many south=1 west=1", "expected a whole number"),
+        ("counts", "east=1", "expected NAME=N"),
+        ("trust", "secret", "is none of open, sealed"),
+        ("epsilon", "-1", "finite number above 0"),
+        ("delta", "2", "above 0 and below 1"),
+        ("cap", "0.5", "below the run's epsilon"),
+    ],
+)
+def test_an_error_stands_beside_its_question_and_the_others_stay(place, name, text, words):
+    found = answered("study", {**ANSWERS, name: text})
+    wrong = {one.question.name: one.error for one in found.asked if one.error}
+    assert list(wrong) == [name]
+    assert words in wrong[name]
+    assert found.start is None
+    assert SECRET not in str(wrong)
+    if found.asked[-1].question.name != name:  # it has a default, so what follows is asked too
+        assert found.asked[-1].question.name == "cap"
+
+
+def test_a_step_without_any_column_says_so(place):
+    left_out = {name: text for name, text in ANSWERS.items() if not name.startswith("column")}
+    assert "declare at least one" in answered("study", left_out).problem
+
+
+def test_files_are_offered_by_name_alone(place):
+    (place / "deep").mkdir()
+    (place / "deep" / "more.tsv").write_text("a\n")
+    (place / "notes.txt").write_text(SECRET)
+    found = []
+    times = opened_here(lambda: found.extend(offered(Path())), "north.csv", "more.tsv")
+    assert found == ["north.csv", "south.csv", "west.csv", "deep/more.tsv"]
+    assert set(times.values()) == {0}
+
+
+def test_what_is_done_is_done_in_order_and_replaces_nothing(place):
+    start, deeds = answered("study", ANSWERS).start, Deeds(Path("study"))
+    with pytest.raises(Exception, match="nothing to do that is called"):
+        deeds.do("run")
+    deeds.write(start)
+    deeds.write(answered("study", {**ANSWERS, "epsilon": "0.5"}).start)  # nothing was done yet
+    assert "epsilon = 0.5 " in Path("study/run.toml").read_text()
+    assert [deed.name for deed in deeds.all] == ["write", "cap", "check", "run", "report"]
+    with pytest.raises(Exception, match="first comes: Check"):
+        deeds.do("run")
+    Path("study/run.toml").write_text("# mine\n")
+    with pytest.raises(Exception, match="was changed since it was written"):
+        deeds.write(start)
+    assert Path("study/run.toml").read_text() == "# mine\n"
+    with pytest.raises(Exception, match="nothing is overwritten"):
+        Deeds(Path("study")).write(start)
+
+
+@pytest.fixture
+def client(place):
+    wizard = Wizard("study")
+    yield Client(wizard)
+    wizard.close()
+
+
+def test_the_server_refuses_strangers(client):
+    given = {"folder": "study", "answers": ANSWERS}
+    assert client.post(f"/{TOKEN}/api/ask", given).json()["complete"]
+    where = f"/{TOKEN}/api/write"
+    assert client.post("/another/api/write", given).status_code == 403
+    assert client.post(where, given, host="evil.example").status_code == 421
+    assert client.post(where, given, origin="http://evil.example").status_code == 403
+    assert client.get(where).status_code == 405
+    # what a form of another page could send
+    assert client.post(where, given, content_type="text/plain").status_code == 415
+    assert client.post(where, content=b"[").json() == {"error": "expected an object of JSON"}
+    assert client.post(where, given, content_length="9999999").status_code == 413
+    assert not Path("study").exists()
+    page = client.get(f"/{TOKEN}/")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert SECRET not in page.text
+    assert client.get(f"/{TOKEN}/report").status_code == 404
+
+
+def test_the_server_writes_and_says_what_to_type(client):
+    given = {"folder": "study", "answers": ANSWERS}
+    lacking = client.post(f"/{TOKEN}/api/write", {"folder": "study", "answers": {}}).json()
+    assert "cannot be written yet" in lacking["error"]
+    made = client.post(f"/{TOKEN}/api/write", given).json()
+    assert [deed["command"] for deed in made["deeds"]] == [
+        "",
+        "dynadp ledger cap --run study/run.toml --epsilon 1.2 --delta 1e-05",
+        "dynadp check study/run.toml",
+        "dynadp train study/run.toml --out study/runs/first",
+        "dynadp report study/runs/first",
+    ]
+    wrong = client.post(f"/{TOKEN}/api/do", {"folder": "study", "deed": "report"})
+    assert (wrong.status_code, wrong.json()["error"]) == (400, "first comes: Run")
+    assert client.post(f"/{TOKEN}/api/deeds", {"folder": ""}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("start mine", "Wizard"),
+        ("explore", "Wizard"),
+        ("explore --made", "Explorer"),
+        ("explore --measure auc", "Explorer"),
+    ],
+)
+def test_explore_without_a_run_file_asks_for_one(place, monkeypatch, line, kind):
+    served = []
+
+    def serve(shown, token, port, ready):
+        served.append(shown)
+        return 0
+
+    monkeypatch.setattr("dynadp.report.explore.serve.serve", serve)
+    monkeypatch.setattr("dynadp.report.serve", serve, raising=False)
+    result = dynadp(*line.split(), "--no-browser")
+    assert result.exit_code == 0, result.output
+    (shown,) = served
+    assert type(shown).__name__ == kind
+    if kind == "Wizard":
+        assert shown.folder == ("mine" if "mine" in line else "study")
+
+
+def test_made_rows_and_a_run_are_not_asked_for_together(place):
+    result = dynadp("explore", "run.toml", "--made")
+    assert result.exit_code == 2
+    assert "leave one of them out" in result.output
+
+
+def test_init_shows_choices_and_takes_what_is_usual(place, monkeypatch):
+    monkeypatch.setattr("dynadp.cli.init._terminal", lambda: True)
+    answers = ["north=north.csv south=south.csv", "ill", "two", "no", "yes", "age", "f,m", ""]
+    lines = [*answers, "", "path", "", "open", "", "simulation"]
+    result = CliRunner().invoke(main, ["init", "study"], input="\n".join(lines) + "\n")
+    assert result.exit_code == 0, result.output
+    assert "sealed: only the sum over all nodes can be read" in result.output
+    run = load_run_file("study/run.toml")
+    assert (run.topology.family, run.run.seed) == ("path", 0)

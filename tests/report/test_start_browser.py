@@ -1,0 +1,284 @@
+"""The whole way from a CSV's header to a finished report in a real browser, by mouse and by
+keyboard alone; and what is read of the files before the run, as `strace` sees it.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.browser import VIEWS, Opened, chromium, faults, keep, served
+
+pytestmark = pytest.mark.slow
+HEADER = "age,hours,sex,income\n"
+NODES = ("north", "south", "west")
+SCREENS = ("wide", "wide-dark", "narrow", "narrow-dark")
+KEPT = (("columns", "wide"), ("done", "wide"), ("trust", "narrow-dark"))  # pictures of docs
+READS = re.compile(r"(?:read|pread64|readv|preadv2?|sendfile)\(\d+<([^>]*)>.*= (\d+)$")
+MAPS = re.compile(r"mmap\(.*, \d+<([^>]*)>")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def place(tmp_path):
+    for name in NODES:
+        rows = (
+            f"{17 + i % 70},{i % 90},{'fm'[i % 2]},{('low', 'high')[i % 5 > 3]}" for i in range(300)
+        )
+        (tmp_path / f"{name}.csv").write_text(HEADER + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+def begun(opened, address):
+    opened.page.goto(address)
+    opened.until("document.body.dataset.ready === 'yes'")
+
+
+def step(opened, name):
+    opened.until("name => document.querySelector('[aria-current]').dataset.step === name", name)
+
+
+def looked_at(opened, name, view):
+    """Accessible, and no wider than the screen."""
+    assert faults(opened.page) == []
+    assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if (name, view) in KEPT:
+        keep(opened.page, f"start-{name}-{view}")
+
+
+def finished(opened, place):
+    """Nothing went wrong, nothing left, and the run is there."""
+    assert [
+        url for url in opened.asked if not url.startswith(("http://127.0.0.1:", "data:,"))
+    ] == []
+    assert opened.errors == []
+    assert opened.page.evaluate("window.broken") == []
+    assert (place / "study/runs/first/model.json").is_file()
+    assert "<h1" in (place / "study/runs/first/report.html").read_text()
+
+
+@pytest.mark.parametrize("view", SCREENS)
+def test_the_whole_way_by_mouse(browser, place, view):
+    with (
+        served(command="start", token=place / "token", folder=place) as (address, _),
+        Opened(browser, view, bypass_csp=True) as opened,
+    ):
+        page = opened.page
+        begun(opened, address)
+        for name in NODES:
+            page.get_by_role("button", name=f"{name}.csv", exact=True).click()
+        looked_at(opened, "rows", view)
+        page.click("#next")
+        step(opened, "answer")
+        page.select_option("#q-label", "income")
+        page.fill("#q-negative", "low")
+        page.fill("#q-positive", "low")
+        page.click("#next")
+        opened.until(
+            "document.querySelector('#error-positive').innerText.includes('two different')"
+        )
+        page.fill("#q-positive", "high")
+        page.click("#next")
+        step(opened, "columns")
+        page.click("#next")
+        opened.until("document.querySelector('#problem').innerText.includes('at least one')")
+        page.select_option("#q-column-age", "age")
+        page.select_option("#q-column-hours", "range")
+        page.get_by_label("hours: bounds or values").fill("0:99")
+        page.select_option("#q-column-sex", "values")
+        page.get_by_label("sex: bounds or values").fill("f, m")
+        opened.until("document.querySelector('#note-column-age').innerText.includes('0 to 110')")
+        looked_at(opened, "columns", view)
+        page.click("#next")
+        step(opened, "people")
+        page.click("#back")  # and answers are still there
+        step(opened, "columns")
+        assert page.get_by_label("hours: bounds or values").input_value() == "0:99"
+        page.click("#next")
+        step(opened, "people")
+        page.reload()
+        opened.until("document.body.dataset.ready === 'yes'")
+        step(opened, "people")
+        page.click("#next")
+        step(opened, "network")
+        page.fill("#q-counts", "north=300 south=300 west=300")
+        opened.until("document.querySelector('#drawn svg')?.innerHTML.includes('300 rows')")
+        looked_at(opened, "nodes", view)
+        page.click("#next")
+        step(opened, "trust")
+        page.get_by_text("only the sum over all nodes").click()
+        opened.until("document.querySelector('#q-honest')")
+        looked_at(opened, "trust", view)
+        page.click("#next")
+        step(opened, "budget")
+        opened.until("document.querySelector('#note-epsilon').innerText.includes('in 100')")
+        page.click("#next")
+        step(opened, "ledgers")
+        page.click("#next")
+        step(opened, "run")
+        for name in ("write", "cap", "check", "run", "report"):
+            page.click(f"[data-deed={name}]:not(:disabled)")
+            opened.until(
+                "name => document.querySelector(`[data-deed=${name}]`)?.closest('li')"
+                ".querySelector('.state').innerText === 'done'",
+                name,
+            )
+        opened.until("document.querySelector('#to-report')")
+        looked_at(opened, "done", view)
+        finished(opened, place)
+        page.click("#to-report")
+        opened.until("document.querySelector('h1')")
+        assert "epsilon" in opened.text("body")
+
+
+def test_the_whole_way_by_keyboard(browser, place):
+    with (
+        served(command="start", token=place / "token", folder=place) as (address, _),
+        Opened(browser, "wide") as opened,
+    ):
+        page, press, write = opened.page, opened.page.keyboard.press, opened.page.keyboard.type
+        page.mouse.click = page.click = None  # nobody touches it
+
+        def reach(selector):
+            for _ in range(80):
+                if page.evaluate("s => document.activeElement?.matches(s)", selector):
+                    return
+                press("Tab")
+            raise AssertionError(f"never came to {selector}")
+
+        def fill(selector, text):
+            reach(selector)
+            press("Control+a")
+            write(text)
+
+        begun(opened, address)
+        fill("#q-nodes", "north=north.csv south=gone.csv")
+        press("Enter")
+        opened.until("document.querySelector('#error-nodes').innerText.includes('gone.csv')")
+        assert page.evaluate("document.activeElement.id") == "q-nodes"
+        fill("#q-nodes", "north=north.csv south=south.csv west=west.csv")
+        press("Enter")
+        step(opened, "answer")
+        reach("#q-label")
+        write("income")
+        opened.until("document.querySelector('#q-negative')")
+        fill("#q-negative", "low")
+        opened.until("document.querySelector('#q-positive')")
+        fill("#q-positive", "high")
+        press("Enter")
+        step(opened, "columns")
+        reach("#q-column-age")
+        write("age: ")
+        reach("#q-column-hours")
+        write("a number")
+        press("Tab")
+        write("0:99")
+        press("Enter")
+        for name in ("people", "network", "trust"):
+            step(opened, name)
+            reach("#fields input, #fields select")
+            if name == "trust" or name == "people":
+                reach("#next")
+            press("Enter")
+        step(opened, "budget")
+        fill("#q-epsilon", "0.8")
+        press("Enter")
+        step(opened, "ledgers")
+        reach("#next")
+        press("Enter")
+        step(opened, "run")
+        for name in ("write", "cap", "check", "run", "report"):
+            reach(f"[data-deed={name}]:not(:disabled)")
+            press("Enter")
+            opened.until(
+                "name => document.querySelector(`[data-deed=${name}]`)?.closest('li')"
+                ".querySelector('.state').innerText === 'done'",
+                name,
+            )
+        reach("#to-report")
+        finished(opened, place)
+        assert "epsilon = 0.8 " in (place / "study/run.toml").read_text()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not here")
+def test_no_cell_is_read_before_the_run_at_the_file_system(place):
+    """Of the server and all that it starts, until a check that reads headers."""
+    import json
+    from urllib.request import Request, urlopen
+
+    traced = Path(place, "trace")
+    tracer = (
+        "strace",
+        "-D",
+        "-f",
+        "-y",
+        "-qq",
+        "-o",
+        traced,
+        "-e",
+        "trace=read,pread64,readv,preadv,preadv2,sendfile,mmap,copy_file_range",
+    )
+    answers = {
+        "nodes": "north=north.csv south=south.csv west=west.csv",
+        "label": "income",
+        "negative": "low",
+        "positive": "high",
+        "column age": "age",
+        "counts": "north=300 south=300 west=300",
+    }
+
+    def post(address, where, **given):
+        body = json.dumps({"folder": "study", **given}).encode()
+        asked = Request(f"{address}{where}", body, {"content-type": "application/json"})
+        with urlopen(asked) as reply:
+            return json.load(reply)
+
+    def read():
+        """Bytes of each file at each opening, and what was mapped."""
+        most = dict.fromkeys(NODES, 0)
+        for line in traced.read_text(errors="replace").splitlines():
+            assert not ((found := MAPS.search(line)) and found[1].endswith(".csv")), line
+            assert "copy_file_range" not in line or ".csv" not in line
+            if (
+                (found := READS.search(line))
+                and Path(found[1]).stem in NODES
+                and found[1].endswith(".csv")
+            ):
+                assert int(found[2]) <= 1, line  # byte by byte
+                most[Path(found[1]).stem] += int(found[2])
+        return most
+
+    with served(command="start", token=place / "token", folder=place, before=tracer) as (
+        address,
+        _,
+    ):
+        assert post(address, "api/ask", answers=answers)["complete"]
+        post(address, "api/write", answers=answers)
+        for name in ("cap", "check"):
+            post(address, "api/do", deed=name)
+            while True:
+                deeds = {one["name"]: one for one in post(address, "api/deeds")["deeds"]}
+                assert deeds[name]["state"] != "failed", deeds[name]["output"]
+                if deeds[name]["state"] == "done":
+                    break
+        counted = read()
+        assert set(counted.values()) != {0}
+        for name, count in counted.items():
+            assert count % len(HEADER) == 0, f"{name}: more than headers"
+        # and the same trace sees a command that does read rows
+        subprocess.run(
+            [*map(str, tracer), "cat", str(place / "north.csv")], check=True, capture_output=True
+        )
+        with pytest.raises(AssertionError):
+            read()
+
+
+def test_views_are_those_that_are_promised():
+    assert {VIEWS[name][0] for name in SCREENS} == {1440, 390}
