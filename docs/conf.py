@@ -56,7 +56,7 @@ nitpick_ignore_regex = [
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
-myst_dmath_allow_space = myst_dmath_allow_digits = False  # as code hosts read dollars
+myst_dmath_allow_space = False  # as code hosts read dollars
 myst_update_mathjax = False
 html_math_renderer = "mathml"
 autosummary_generate = False

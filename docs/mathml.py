@@ -5,7 +5,7 @@ A formula that latex2mathml cannot read is a warning, so that ``make docs`` fail
 
 import re
 import unicodedata
-from html import unescape
+from html import escape, unescape
 from xml.etree import ElementTree
 
 from docutils import nodes
@@ -16,6 +16,9 @@ from sphinx.util.math import get_node_equation_number
 log = logging.getLogger(__name__)
 BARS = r"\\(lVert|rVert|lvert|rvert|mid)(?![a-zA-Z])"
 OPENING, CLOSING = "([{⟨⌈⌊", ")]}⟩⌉⌋"
+OPENING_LEAVES = tuple(OPENING)
+SCRIPTS = ("msub", "msup", "msubsup", "munder", "mover", "munderover")
+THIN = "0.17em"
 RELATIONS = "=<>≤≥≪≫≈≠≡∈∉∋⊆⊇∝∼←→↦⇒⪰⪯"
 SUMS = "+−±∓"
 LONG = 25  # elements of a part of an inline formula
@@ -30,22 +33,17 @@ def tree(latex, display):
     if bare.count("{") != bare.count("}"):
         raise ValueError("its braces do not match")
     try:
-        text = latex.replace(
-            "{aligned}", "{split}"
-        )  # the library has the one, code hosts the other
+        text = latex.replace("{aligned}", "{split}")  # which the library has
         math = Converter(display=display).convert_to_element(text)
     except Exception as error:
         raise ValueError(f"{type(error).__name__} {error}".strip()) from error
     del math.attrib["xmlns"]
     for element in math.iter():
         element.text = unescape(element.text or "").translate({ord("⧵"): "∖", ord("~"): "∼"})
+        unknown = re.search(r"\\|[&#$^_]", element.text)
         if (
-            element.tag != "mtext"
-            and re.search(r"\\|[&#$^_]", element.text)
-            and not (
-                element.text == "^" and element.tag == "mo"  # a hat
-            )
-        ):
+            unknown and element.tag != "mtext" and (element.tag, element.text) != ("mo", "^")
+        ):  # a hat
             raise ValueError(f"{element.text} is not known")
     space_operators(math)
     space_bars(math, re.findall(BARS, latex))
@@ -59,30 +57,38 @@ def space_operators(math):
     for row in list(math.iter()):
         children = list(row)
         for at, child in enumerate(children):
-            text, before, after = child.text, children[:at], children[at + 1 :]
-            if child.tag in ("mi", "mo") and re.fullmatch(r"[^\W\d_]{2,}(\W[^\W\d_]+)?", text):
-                child.tag = "mo"
-                child.attrib |= {"lspace": "0.17em", "rspace": "0.17em"}
-                if row.tag not in ("mrow", "mtd") or not before or bracket(before[-1], OPENING):
-                    child.set("lspace", "0")
-                if row.tag not in ("mrow", "mtd") or not after or bracket(after[0], OPENING):
-                    child.set("rspace", "0")
-            elif len(text) == 1 and text in OPENING + CLOSING and "fence" not in child.attrib:
-                child.tag = "mo"
+            core = base(child)
+            text, before, after = core.text, children[:at], children[at + 1 :]
+            if row.tag in SCRIPTS and at == 0:
+                continue  # seen with what is before and after it
+            if core.tag in ("mi", "mo") and re.fullmatch(r"[^\W\d_]{2,}(\W[^\W\d_]+)?", text):
+                first = not before or before[-1].text in OPENING_LEAVES
+                last = not after or base(after[0]).text in OPENING_LEAVES
+                core.tag = "mo"
+                core.attrib |= {"lspace": "0" if first else THIN, "rspace": "0" if last else THIN}
+            elif len(text) == 1 and text in OPENING + CLOSING and "fence" not in core.attrib:
+                core.tag = "mo"
                 form = "prefix" if text in OPENING else "postfix"
-                child.attrib |= {"form": form, "stretchy": "false"}
+                core.attrib |= {"form": form, "stretchy": "false"}
             elif (
-                child.tag == "mi"
+                core.tag == "mi"
                 and len(text) == 1
                 and unicodedata.category(text) == "Sm"
                 and text != "∞"
             ):
-                child.tag = "mo"
+                core.tag = "mo"
             elif child.tag == "mrow" and len(child) == 1 and child[0].text == ",":  # 30{,}000
                 child[0].attrib |= {"lspace": "0", "rspace": "0"}
-            elif child.tag == "mn" and child.get("mathvariant") == "bold":
-                child.text = "".join(chr(0x1D7CE + int(digit)) for digit in text)
-                del child.attrib["mathvariant"]
+            elif core.tag == "mn" and core.get("mathvariant") == "bold":
+                core.text = "".join(chr(0x1D7CE + int(digit)) for digit in text)
+                del core.attrib["mathvariant"]
+
+
+def base(element):
+    """What stands before the scripts of an element."""
+    while element.tag in SCRIPTS:
+        element = element[0]
+    return element
 
 
 def space_signs(math):
@@ -118,11 +124,6 @@ def lower_primes(math):
             else:
                 element.tag = "msub"
                 element.insert(0, row)
-
-
-def bracket(element, which):
-    """Whether an element begins with one of these brackets."""
-    return any((leaf.text or "-") in which for leaf in element.iter() if not len(leaf))
 
 
 def space_bars(math, names):
@@ -161,27 +162,57 @@ def pieces(math):
     return made
 
 
-def markup(latex, display, place=None):
-    """A formula in HTML; a warning, and the formula's source, where it cannot be read."""
+def markup(latex, display, place=None, named=False):
+    """The parts of a formula in HTML; a warning, and its source, where it cannot be read.
+
+    ``named`` gives its characters as a name too.
+    """
     try:
         math = tree(latex, display)
     except ValueError as error:
         log.warning("formula %r: %s", latex, error, location=place, type="mathml")
-        return f"<code>{latex}</code>".replace("&", "&amp;")
+        return [f"<code>{escape(latex)}</code>"]
     parts = pieces(math) if display == "inline" else [math]
-    return "<wbr>".join(ElementTree.tostring(part, encoding="unicode") for part in parts)
+    for part in parts if named else ():
+        part.set("aria-label", "".join(part.itertext()))
+    return [ElementTree.tostring(part, encoding="unicode") for part in parts]
+
+
+def keep_punctuation(app, doctree, name):
+    """Brackets and punctuation beside a formula in a line become its own: else a line could end
+    between them.
+    """
+    for node in list(doctree.findall(nodes.math)):
+        at = node.parent.index(node)
+        beside = node.parent[at - 1] if at else None, *node.parent[at + 1 : at + 2]
+        for one, pattern, where in zip(
+            beside, (r"[(\[]+$", r"[^\w\s(\[]+"), ("before", "after"), strict=False
+        ):
+            found = isinstance(one, nodes.Text) and re.search(pattern, one.astext())
+            if found and (where == "before" or found.start() == 0):
+                node[where] = found[0]
+                rest = one.astext()[: found.start()] + one.astext()[found.end() :]
+                node.parent.replace(one, nodes.Text(rest))
 
 
 def visit_inline(self, node):
-    """A formula in a line."""
-    self.body.append(f'<span class="math">{markup(node.astext(), "inline", node)}</span>')
+    """A formula in a line. A table's head may have nothing else to be called by."""
+    above = node.parent
+    while above is not None and not isinstance(above, nodes.thead):
+        above = above.parent
+    parts = markup(node.astext(), "inline", node, named=above is not None)
+    parts[0] = node.get("before", "") + parts[0]
+    parts[-1] += escape(node.get("after", ""))
+    kept = [f'<span class="together">{part}</span>' for part in parts]
+    self.body.append(f'<span class="math">{"<wbr>".join(kept)}</span>')
     raise nodes.SkipNode
 
 
 def visit_block(self, node):
     """A formula of its own, with its number if it has a label."""
     self.body.append(self.starttag(node, "div", CLASS="math"))
-    self.body.append(f'<div class="formula">{markup(node.astext(), "block", node)}</div>')
+    (formula,) = markup(node.astext(), "block", node)
+    self.body.append(f'<div class="formula">{formula}</div>')
     if node["number"]:
         self.body.append(f'<span class="eqno">({get_node_equation_number(self, node)})')
         self.add_permalink_ref(node, "Link to this equation")
@@ -192,5 +223,6 @@ def visit_block(self, node):
 
 def setup(app):
     """The renderer by its name, for ``html_math_renderer``."""
+    app.connect("doctree-resolved", keep_punctuation)
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,7 +19,7 @@ from dynadp.consensus import (
     shares_of,
     sum_spread,
 )
-from dynadp.consensus.message_spread import _variance
+from dynadp.consensus.message_spread import _variances
 from dynadp.mechanisms import BatchedDraws, Primal, Sealed, Sum, packed
 from dynadp.planning import spread_of
 from dynadp.problem import Logistic
@@ -133,12 +133,12 @@ def test_admm_is_followed_exactly(output, private_iterate):
     scale = np.array([[r.inside for r in rounds], [r.outside for r in rounds]]).ravel()
     expected = float(np.sum((slopes(model, 2 * T * P) * scale) ** 2))
     given = means, topology.adjacency, N, eta
-    found = _variance(rounds, *given, h + rho, private_iterate)
+    found = _variances(rounds, *given, (h + rho)[None], private_iterate)[0]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     whole = admm_spread(
         rounds, means, topology, eta, rho, h * 0, 3, private_iterate=private_iterate
     )
-    flat = _variance(rounds, *given, np.full(P, rho), private_iterate)
+    flat = _variances(rounds, *given, np.full((1, P), rho), private_iterate)[0]
     np.testing.assert_allclose(whole.deviations, np.full(3, np.sqrt(flat)))
 
 

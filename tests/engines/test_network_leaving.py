@@ -34,14 +34,14 @@ def test_without_noise_they_find_the_optimum_of_those_who_are_there(trial):
 
 def test_sealed_sums_cost_one_attempt_more_for_each_loss(trial):
     found = trial("sealed", 0)
-    rounds = found.rounds + 1  # with the centring one
+    rounds, (gone,), (back,) = found.rounds + 1, found.gone, found.back  # with the centring one
+    assert found.members in (4, 5)  # whether the one that returned was in time for the last sum
+    again = found.spares[stayed(found)[0]] - 2  # taken in, and too slow: it is lost once more
+    assert again in ((0,) if found.members == 5 else (0, 1))
     for name in stayed(found):
-        assert found.spares[name] == 2
-        assert found.releases[name] == rounds + 2
-    (gone,), (back,) = found.gone, found.back
+        assert found.spares[name] == 2 + again
+        assert found.releases[name] == rounds + 2 + again
     assert found.releases[gone] < rounds
     assert found.releases[back] - found.spares[back] <= rounds
-    assert found.spares[back] <= 1
-    assert found.members in (4, 5)  # whether the one that returned was in time for the last sum
-    low, high = min(found.others), max(found.others)
-    assert low - 0.01 <= found.error <= high + 0.01
+    assert found.spares[back] <= 1  # of the one that was lost before
+    assert min(found.others) - 0.01 <= found.error <= max(found.others) + 0.01

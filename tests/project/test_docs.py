@@ -85,7 +85,6 @@ def tokens(text):
         MdParserConfig(
             enable_extensions=set(conf.myst_enable_extensions),
             dmath_allow_space=conf.myst_dmath_allow_space,
-            dmath_allow_digits=conf.myst_dmath_allow_digits,
         ),
         RendererHTML,
     )
@@ -107,6 +106,21 @@ def test_every_formula_is_read():
                 assert mathml.tree(content, "block" if kind == "math_block" else "inline").tag
                 formulas[page] += 1
     assert formulas["docs/maths.md"] > 1500
+
+
+def test_formulas_have_the_spaces_of_tex():
+    def drawn(formula):
+        return {leaf.text: leaf for leaf in mathml.tree(formula, "inline").iter() if not len(leaf)}
+
+    assert drawn(r"k \sup_w f")["sup"].get("lspace") == "0.17em"
+    assert drawn(r"k \exp(-a)")["exp"].get("rspace") == "0"
+    assert drawn(r"\exp(-a)")["−"].get("form") == "prefix"
+    assert drawn("a - b")["−"].get("form") is None
+    assert drawn("a/b")["/"].get("lspace") == "0"
+    assert drawn("a'_k")["′"].tag == "mo"  # beside its letter, at full size
+    bars = [leaf.get("form") for leaf in mathml.tree(r"\lVert a \rVert_2 b", "inline").iter("mo")]
+    assert bars == ["prefix", "postfix"]
+    assert len(mathml.pieces(mathml.tree(r"f(a = b) \le \lvert c + d\rvert", "inline"))) == 2
 
 
 @pytest.mark.parametrize("formula", [r"\foo x", r"\frac{a}{b", "a_b_c", "a & b", r"\left( a"])
@@ -137,6 +151,7 @@ def test_a_page_shows_formulas_as_mathml(tmp_path):
     assert done.returncode == 0, done.stderr
     html = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert html.count("<math") == 3  # a line may end after the relation
+    assert "</math>.</span>" in html  # and not before its full stop
     assert '<math display="block">' in html
     assert html.count("(1)") == 2
     assert "$" not in html

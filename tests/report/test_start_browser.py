@@ -216,6 +216,7 @@ def test_no_cell_is_read_before_the_run_at_the_file_system(place):
     traced = Path(place, "trace")
     tracer = (
         "strace",
+        "-D",
         "-f",
         "-y",
         "-qq",

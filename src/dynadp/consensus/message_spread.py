@@ -64,34 +64,34 @@ def admm_spread(
         Whether W_p holds a node's 2 g - V for its V (Algorithm 3 as printed).
     """
     A, N = topology.adjacency, topology.degrees
-    variances = [
-        _variance(rounds, means, A, N, eta, rho + share * most, private_iterate)
-        for share in _CURVATURES
-    ]
-    return Spread(np.full(dimension, np.sqrt(max(variances))), BOUND)
+    curvatures = rho + _CURVATURES[:, None] * most
+    variances = _variances(rounds, means, A, N, eta, curvatures, private_iterate)
+    return Spread(np.full(dimension, np.sqrt(variances.max())), BOUND)
 
 
-def _variance(
+def _variances(
     rounds: Sequence[RoundSpread],
     means: Array,
     A: csr_array,
     N: Array,
     eta: float,
-    curvature: Array,
+    curvatures: Array,
     private_iterate: bool,
-) -> float:
-    """Variance of one coordinate of the model, from the last round to the first.
+) -> Array:
+    """Variance of one coordinate of the model, at each row of curvatures, from the last round to
+    the first.
 
     V = g + e, g = (2 eta W - 2 lam - e')/D with D = curvature + 2 eta N + Phi, W' = (N V + A V)/2,
     lam' = lam + (eta/2)(N V - A V); at_W and at_lam are the model's slopes in W' and lam'.
     """
-    at_W, at_lam, total = np.zeros(len(N)), np.zeros(len(N)), 0.0
+    at_W, at_lam = np.zeros_like(curvatures), np.zeros_like(curvatures)
+    total = np.zeros(len(curvatures))
     sign = -1.0 if private_iterate else 1.0  # of e in what stands for a node's own V in W
     for noise, share in zip(reversed(rounds), means[::-1], strict=True):
-        others = share + (A @ at_W) / 2 + eta / 2 * (N * at_lam - A @ at_lam)
+        others = share + (A @ at_W.T).T / 2 + eta / 2 * (N * at_lam - (A @ at_lam.T).T)
         at_g, at_e = others + N * at_W / 2, others + sign * N * at_W / 2
-        D = curvature + 2 * eta * N + noise.phi
-        total += float(np.sum((noise.outside * at_e) ** 2 + (noise.inside * at_g / D) ** 2))
+        D = curvatures + 2 * eta * N + noise.phi
+        total += np.sum((noise.outside * at_e) ** 2 + (noise.inside * at_g / D) ** 2, axis=1)
         at_W, at_lam = 2 * eta * at_g / D, at_lam - 2 * at_g / D
     return total
 

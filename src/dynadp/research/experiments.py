@@ -9,7 +9,6 @@ from math import exp, log
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dynadp._arrays import Array
 from dynadp._intervals import quantile_band
@@ -183,6 +182,8 @@ def pooled_error(pooled: Shard, held_out: HeldOut, objective: Objective | None =
 
 def _least_squares(pooled: Shard) -> Array:
     """argmin mean (x.f - t)^2 + RIDGE ||f||^2."""
+    from scipy.sparse import issparse
+
     X = pooled.signed
     ridge = _RIDGE * len(pooled.y) * np.eye(X.shape[1])
     squares = X.T @ X
@@ -192,7 +193,7 @@ def _least_squares(pooled: Shard) -> Array:
 
 def _best_softmax(pooled: Shard) -> Array:
     """argmin mean -ln softmax(F x)_y + RIDGE ||F||^2/2, the vectors one after the other."""
-    from scipy.optimize import minimize  # 0.1 s, which sweeps of other labels save
+    from scipy.optimize import minimize
 
     X, n, J = pooled.signed, len(pooled.y), pooled.classes
     one = np.eye(J)[pooled.y.astype(np.int64)]

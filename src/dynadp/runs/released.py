@@ -49,7 +49,8 @@ def letters_of(offices: Sequence[Path], keys: Mapping[str, Verifier], config: by
 
 
 def _keys(record: RunRecord) -> dict[str, Verifier]:
-    return {one["name"]: public_key(one["key"]) for one in (record.file or {})["nodes"]}
+    sections = (record.file or {}).get("nodes", ())
+    return {one["name"]: public_key(one["key"]) for one in sections if one.get("key")}
 
 
 def _simulated(place: Path, record: RunRecord) -> Held:

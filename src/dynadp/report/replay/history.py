@@ -106,11 +106,18 @@ class History:
         }
 
     def _messages(self) -> tuple[Plan, dict[str, dict[int, Any]]] | str:
-        """The plan and the messages, or why they are not here."""
-        try:
-            return released_messages(self.view.home)
-        except (DynadpError, OSError) as error:
-            return str(error)
+        """The plan and the messages in all folders, or why they are not here."""
+        held: dict[str, dict[int, Any]] = {}
+        plan, why = None, ""
+        for home in self.view.homes:
+            try:
+                plan, found = released_messages(home)
+            except (DynadpError, OSError) as error:
+                why = str(error)
+                continue
+            for node, own in found.items():
+                held.setdefault(node, {}).update(own)
+        return why if plan is None else (plan, held)
 
     def _planned(self, events: Any, delta: float) -> list[dict[str, Any]]:
         """How budgets fill: known from the plan, so found once."""
