@@ -3,120 +3,27 @@
 DYNADP_PICTURES=FOLDER keeps the pictures that are taken; docs/pictures has them.
 """
 
-import os
+import itertools
 import re
-import shutil
-import signal
 import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dynadp.report.page import write_report
 from dynadp.runs.folder import RunFolder, load_run
-from support.run_folders import NODES, SEALED, make_job, make_run
+from support.browser import DYNADP, Opened, chromium, faults, keep, served
+from support.run_folders import NODES, SEALED, make_job, make_long_run, make_run
 from support.typed import dynadp
 
 pytestmark = pytest.mark.slow
-DYNADP = Path(sys.executable).with_name("dynadp")
-CHROMIUM = os.environ.get("DYNADP_CHROMIUM") or shutil.which("chromium")
-WAIT = 120_000  # milliseconds, at most: other tests may need the machine too
-VIEWS = {
-    "desktop": (1280, 900, "light"),
-    "dark": (1280, 900, "dark"),
-    "narrow": (390, 844, "light"),
-}
-WATCHED = """
-window.broken = [];
-document.addEventListener(
-  "securitypolicyviolation", (event) => window.broken.push(event.violatedDirective));
-"""
+VIEWS = ("desktop", "dark", "narrow")
 
 
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here: make browser")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
-
-
-class Opened:
-    """A page, what it asked for and what went wrong on it."""
-
-    def __init__(self, browser, view="desktop", **given):
-        width, height, scheme = VIEWS[view]
-        self.context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, **given
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT)
-        self.asked, self.errors = [], []
-        self.page.add_init_script(WATCHED)
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda said: said.type == "error" and self.errors.append(said.text))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-
-    def text(self, selector):
-        return self.page.locator(selector).inner_text()
-
-    def until(self, expression, argument=None):
-        """Wait until a JavaScript expression holds; the page's policy forbids to do that on the
-        page itself.
-        """
-        for _ in range(WAIT // 50):
-            if self.page.evaluate(expression, argument):
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError(
-            f"never came: {expression}; {self.errors}; "
-            f"{self.page.evaluate('document.body.innerText')}"
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.context.close()
-
-
-@contextmanager
-def served(*arguments, token, port=0, folder=None):
-    """`dynadp explore` as a process, and the address that it printed."""
-    line = [
-        DYNADP,
-        "explore",
-        *arguments,
-        "--port",
-        str(port),
-        "--token-file",
-        str(token),
-        "--no-browser",
-    ]
-    one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [str(part) for part in line],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env={**os.environ, **one_thread},
-    )
-    try:
-        address = process.stdout.readline().strip()
-        assert address.startswith("http://127.0.0.1:"), process.communicate()
-        yield address, process
-    finally:
-        process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=60)
-        assert (process.returncode, out) == (0, "")
-        assert said == "Ctrl-C ends it.\nStopped.\n"
 
 
 @pytest.fixture(scope="module")
@@ -143,29 +50,14 @@ def sealed_address(sealed, tmp_path_factory):
 
 def ready(opened, address):
     opened.page.goto(address)
-    opened.until("document.querySelector('#chart-totals svg')")
     opened.until(
-        "document.querySelector('#chart-accuracy svg') && document.querySelector('#take, "
-        "#why:not([hidden])')"
-    )
-    opened.until("!document.querySelector('#why').hidden")  # the sweep is over
+        "document.body.dataset.swept === 'true'"
+    )  # the sweep is over, and its answer there
+    opened.until("document.querySelector('#chart-totals svg')")
     opened.until("document.querySelector('#chart-change svg')")
-    assert opened.text("#h-change") == "How far the common point moved"  # by algorithm sum
+    opened.until("document.querySelector('#chart-apart svg')")
+    assert opened.text("#h-moved") == "How far the common point moved"  # by algorithm sum
     assert not opened.page.locator("#chart-disagreement").is_visible()
-
-
-def keep(page, name, **given):
-    if folder := os.environ.get("DYNADP_PICTURES"):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True, **given)
-
-
-def faults(page):
-    """What axe-core finds wrong."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
-    return [(fault["id"], [node["html"][:120] for node in fault["nodes"]][:3]) for fault in found]
 
 
 def test_sliders_are_moved_by_keys_and_follow_each_other(browser, address):
@@ -193,7 +85,7 @@ def test_sliders_are_moved_by_keys_and_follow_each_other(browser, address):
         assert page.evaluate("document.activeElement.id") == "accuracy"
         page.keyboard.press("End")
         opened.until("old => document.querySelector('#epsilon-out').value !== old", after[2])
-        assert float(opened.text("#epsilon-out").removeprefix("epsilon ")) > less
+        opened.until("less => Number(location.search.split('=')[1]) > less", less)
         assert page.locator("#epsilon").get_attribute("aria-valuetext") == opened.text(
             "#epsilon-out"
         )
@@ -204,13 +96,188 @@ def test_the_recommendation_can_be_taken(browser, address):
     with Opened(browser) as opened:
         ready(opened, address)
         assert "mu = " in opened.text("#recommended")
-        if opened.page.locator("#take").is_visible():
-            opened.page.locator("#take").press("Enter")
-            epsilon = re.search(r"epsilon = ([\d.]+)", opened.text("#recommended"))[1]
-            opened.until(
-                "wanted => document.querySelector('#numbers').innerText.includes(wanted)",
-                f"privacy.epsilon = {epsilon}",
+        opened.page.locator("#take").press("Enter")
+        epsilon = re.search(r"epsilon = ([\d.]+)", opened.text("#recommended"))[1]
+        opened.until(
+            "wanted => document.querySelector('#numbers').innerText.includes(wanted)",
+            f"privacy.epsilon = {epsilon}",
+        )
+        assert opened.page.url.endswith(f"?epsilon={epsilon}")
+        assert opened.text("#epsilon-out") == f"epsilon {epsilon}"
+        mark, star = (
+            opened.page.locator(f".broad .decision {part}").bounding_box()
+            for part in (".choice .accuracy", ".star")
+        )
+        assert mark["x"] + mark["width"] / 2 == pytest.approx(star["x"] + star["width"] / 2, abs=1)
+
+
+def test_slider_and_answer_are_never_apart(browser, address):
+    """Whatever is moved, and however fast: in the end all places name one total."""
+    with Opened(browser) as opened:
+        ready(opened, address)
+        page = opened.page
+        for slider, keys in (("epsilon", ["ArrowLeft"] * 9), ("accuracy", ["ArrowLeft"] * 3)):
+            page.locator(f"#{slider}").focus()
+            for key in keys:
+                page.keyboard.press(key)  # faster than answers come
+        page.locator("#epsilon").focus()
+        page.keyboard.press("ArrowRight")
+        moved = float(opened.text("#epsilon-out").removeprefix("epsilon "))
+        opened.until("wanted => location.search === wanted", f"?epsilon={moved:g}")
+        opened.until(
+            "wanted => document.querySelector('#caps, #changes').innerText.includes(wanted)",
+            f"with epsilon = {moved:g}",
+        )
+        assert f"epsilon = {moved:g} at delta" in opened.text("#sentence")
+        assert f"privacy.epsilon = {moved:g}." in opened.text("#numbers")
+        assert f"epsilon = {moved:g}\n" in opened.page.locator("#text").text_content()
+        assert page.locator("#save").get_attribute("href") == f"run.toml?epsilon={moved:g}"
+        said = float(opened.text("#accuracy-out").split()[0])
+        shown = float(opened.text("#changes tbody tr:first-child td:nth-child(2)"))
+        assert said == shown
+        told = page.evaluate(
+            "async (e) => (await fetch(`api/recommend?epsilon=${e}`)).json()", moved
+        )
+        assert round(told["accuracy"]["median"], 1) == pytest.approx(said, abs=0.051)
+
+
+def test_the_address_keeps_the_choice(browser, address):
+    with Opened(browser) as opened:
+        ready(opened, f"{address}?epsilon=0.3")
+        page = opened.page
+        assert opened.text("#epsilon-out") == "epsilon 0.3"
+        assert "epsilon = 0.3 at delta" in opened.text("#sentence")
+        page.locator("#epsilon").press("End")
+        opened.until("location.search === '?epsilon=10'")
+        page.locator("#epsilon").press("Home")
+        opened.until("location.search === '?epsilon=0.05'")
+        page.go_back()
+        opened.until("document.querySelector('#epsilon-out').value === 'epsilon 10'")
+        opened.until("document.querySelector('#sentence').innerText.includes('epsilon = 10 at')")
+        page.reload()
+        opened.until("document.querySelector('#epsilon-out').value === 'epsilon 10'")
+        assert opened.errors == []
+
+
+def test_the_run_file_can_be_copied_and_saved(browser, tmp_path):
+    job = make_job(tmp_path)
+    with (
+        served(job, token=tmp_path / "token", folder=tmp_path) as (address, _),
+        Opened(browser, permissions=["clipboard-read", "clipboard-write"]) as opened,
+    ):
+        page = opened.page
+        page.goto(f"{address}?epsilon=0.45")
+        opened.until("document.querySelector('#changes').innerText.includes('epsilon = 0.45')")
+        page.locator("#copy").press("Enter")
+        opened.until("document.querySelector('#copied').innerText === 'Copied.'")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        with page.expect_download() as saving:
+            page.locator("#save").press("Enter")
+        saved = Path(saving.value.path()).read_text()
+        assert saving.value.suggested_filename == "run.toml"
+        wanted = job.read_text().replace("epsilon = 2.0", "epsilon = 0.45", 1)
+        assert saved == copied == wanted
+        assert opened.text("#caps tbody tr:first-child th") == "north"
+
+
+def test_the_keyboard_alone_reaches_everything(browser, address):
+    with Opened(browser) as opened:
+        ready(opened, address)
+        seen = []
+        for _ in range(40):
+            opened.page.keyboard.press("Tab")
+            at = opened.page.evaluate(
+                "[document.activeElement.id || document.activeElement.tagName, "
+                "getComputedStyle(document.activeElement).outlineStyle]"
             )
+            if at[0] == "BODY":
+                break
+            assert at[1] != "none", at  # where one is can be seen
+            seen.append(at[0])
+        order = [
+            seen.index(name) for name in ("epsilon", "accuracy", "take", "copy", "save", "text")
+        ]
+        assert order == sorted(order)
+        assert seen.count("SUMMARY") >= 3
+
+
+def test_the_page_is_readable_without_javascript(browser, address):
+    with Opened(browser) as scripted:
+        ready(scripted, address)  # so that the sweep is over
+    with Opened(browser, java_script_enabled=False) as opened:
+        page = opened.page
+        page.goto(f"{address}?epsilon=0.8")
+        assert "epsilon = 0.8 at delta" in opened.text("#sentence")
+        assert page.locator(".broad .decision").is_visible()
+        assert not page.locator(".slim .decision").is_visible()
+        assert page.locator("#dots .gain").count() > 10
+        assert page.locator("#changes tbody tr").count() == 6
+        assert page.locator("#recommended .figure").is_visible()
+        assert "is finished after 20 rounds" in opened.text("#run-state")
+        for name in ("epsilon", "take", "copy"):
+            assert not page.locator(f"#{name}").is_visible()  # nothing that does nothing
+        for name in ("totals", "change", "apart"):
+            picture = page.locator(f"#chart-{name} img")
+            assert picture.bounding_box()["height"] > 100
+        page.get_by_label("epsilon:").fill("0.2")
+        page.get_by_role("button", name="Show").press("Enter")
+        page.wait_for_url("**/?epsilon=0.2")
+        assert "epsilon = 0.2 at delta" in opened.text("#sentence")
+        assert opened.errors == []
+        assert [url for url in opened.asked if not url.startswith((address, "data:,"))] == []
+        keep(page, "explore-plain")
+
+
+def test_the_page_keeps_its_meaning_in_grey_on_paper(browser, address):
+    with Opened(browser, "dark") as opened:
+        ready(opened, address)
+        page = opened.page
+        page.emulate_media(media="print", color_scheme="light")
+        page.set_viewport_size({"width": 690, "height": 1000})
+        dashes = page.evaluate(
+            "['blind', 'without', 'planned', 'recommended'].map((name) => "
+            "getComputedStyle(document.querySelector(`.broad .decision .${name}`)).strokeDasharray)"
+        )
+        assert len(set(dashes)) == 4
+        assert "none" not in dashes
+        for button in page.locator("button, .button").all():
+            assert not button.is_visible()
+        for box in page.locator("svg").evaluate_all(
+            "all => all.map((one) => one.getBoundingClientRect().right)"
+        ):
+            assert box <= 690
+        assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+
+
+def test_fifty_nodes_and_a_thousand_rounds_fit(browser, tmp_path):
+    run = make_long_run(tmp_path / "long")
+    with (
+        served(run, token=tmp_path / "token") as (address, _),
+        Opened(browser, bypass_csp=True) as opened,
+    ):
+        opened.page.goto(address)
+        opened.until("Number(document.body.dataset.round) === 1000")
+        opened.until("document.querySelector('#chart-disagreement svg')")
+        opened.until("document.querySelector('#chart-totals svg')")
+        page = opened.page
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        charts = [
+            page.locator(f"#chart-{name}").bounding_box() for name in ("disagreement", "change")
+        ]
+        assert charts[0]["y"] == charts[1]["y"]  # beside each other, not smeared over the page
+        assert all(300 < chart["width"] < 760 for chart in charts)
+        labels = page.locator("#chart-change .role-axis-label text").evaluate_all(
+            "all => all.filter((one) => one.textContent && getComputedStyle(one).opacity !== '0')"
+            ".map((one) => { const box = one.getBoundingClientRect(); "
+            "return [box.top, box.left, box.right]; })"
+        )
+        row = max(top for top, *_ in labels)
+        bottom = sorted(box for box in labels if abs(box[0] - row) < 2)
+        assert all(one[2] < other[1] for one, other in itertools.pairwise(bottom))
+        assert page.locator("#network circle, #network path").count() >= 50
+        assert not page.locator("#nodes table").is_visible()  # in a list that opens
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_no_request_leaves_and_the_policy_is_never_broken(browser, address):
@@ -218,7 +285,7 @@ def test_no_request_leaves_and_the_policy_is_never_broken(browser, address):
         ready(opened, address)
         opened.page.mouse.move(640, 800)
         opened.page.mouse.wheel(0, 600)
-        chart = opened.page.locator("#chart-accuracy svg").bounding_box()
+        chart = opened.page.locator(".broad .decision").bounding_box()
         opened.page.mouse.move(chart["x"] + chart["width"] / 2, chart["y"] + chart["height"] / 2)
         assert len(opened.asked) > 8
         assert [url for url in opened.asked if not url.startswith((address, "data:,"))] == []
@@ -226,7 +293,7 @@ def test_no_request_leaves_and_the_policy_is_never_broken(browser, address):
         assert opened.errors == []
 
 
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", VIEWS)
 def test_the_page_is_accessible_and_fits(browser, address, view):
     with Opened(browser, view, bypass_csp=True) as opened:
         ready(opened, address)
@@ -242,12 +309,11 @@ def test_the_page_is_accessible_and_fits(browser, address, view):
         ) == (view == "dark")
         keep(opened.page, f"explore-{view}")
         if view == "desktop":
-            keep(
-                opened.page, "explore", clip={"x": 0, "y": 0, "width": 1280, "height": 1460}
-            )  # down to the charts
+            bottom = opened.page.locator("#h-change").bounding_box()["y"] - 20  # down to the charts
+            keep(opened.page, "explore", clip={"x": 120, "y": 0, "width": 1200, "height": bottom})
 
 
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", VIEWS)
 def test_the_page_of_sealed_sums_is_accessible_and_fits(browser, sealed_address, view):
     with Opened(browser, view, bypass_csp=True) as opened:
         ready(opened, sealed_address)
@@ -362,7 +428,7 @@ def test_a_server_that_is_started_again_goes_on_without_gaps(browser, run, tmp_p
 
 
 @pytest.mark.parametrize("which", ["run", "sealed"])
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", VIEWS)
 def test_the_report_is_accessible_and_asks_for_nothing(browser, which, request, tmp_path, view):
     file = write_report(request.getfixturevalue(which), tmp_path / "report.html")
     with Opened(browser, view, bypass_csp=True) as opened:

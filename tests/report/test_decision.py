@@ -14,11 +14,13 @@ import pytest
 from dynadp.consensus.topology import Topology
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.sealed import Sealed
+from dynadp.mechanisms.sums import Sum
 from dynadp.planning.strength import strength_of
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.privacy.statements import guesses_in_100, upper_bound
 from dynadp.privacy.units import Unit
+from dynadp.report.budgets import ledger_files, planned_cost, read_budgets
 from dynadp.report.explore.advice import Advisor, digits
 from dynadp.report.explore.app import Explorer
 from dynadp.report.explore.caps import read_caps
@@ -28,6 +30,8 @@ from dynadp.report.explore.run_text import privacy_section, with_total
 from dynadp.report.explore.serve import explorer
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.watch import Watch
+from dynadp.report.page import report
+from dynadp.report.record_view import RunView
 from dynadp.research.zones import Zones
 from dynadp.runs.headroom import NextRun, find_headroom
 from dynadp.runs.run_file import load_run_file
@@ -284,11 +288,11 @@ def test_text_that_cannot_be_changed_is_refused():
     ):
         with pytest.raises(DeclarationError, match="change it by hand"):
             with_total(text, "epsilon", 0.5)
-    assert tomllib.loads(privacy_section("epsilon", 0.5, 1e-5, "sum"))["privacy"] == {
-        "mechanism": "sum",
-        "epsilon": 0.5,
-        "delta": 1e-5,
-    }
+    for mechanism in (Sum(), Sealed(honest=2).among(3)):
+        section = tomllib.loads(privacy_section("epsilon", 0.5, 1e-5, mechanism))["privacy"]
+        honest = {"honest": 2} if mechanism.sealing else {}
+        known = {"mechanism": mechanism.name, "epsilon": 0.5, "delta": 1e-5}
+        assert section == {**known, **honest}
 
 
 # ---- the page without JavaScript
@@ -354,3 +358,26 @@ def test_totals_have_four_digits_everywhere():
         2.0,
     )
     assert all(digits(t, up=True) >= t for t in np.geomspace(0.05, 10, 97))
+
+
+def test_one_run_has_one_number_everywhere(private):
+    """Record, ledgers, report, live page, pictures and plan of the same run."""
+    view = RunView.read(private)
+    _, total = planned_cost(view)
+    cost, written = upper_bound(total.epsilon), html.unescape(report(private))
+    shown = explorer(str(private))
+    shown.watch.look()
+    state, answer = shown.watch.latest.state, shown.advice.for_total(2.0)
+    assert upper_bound(view.plan.total["epsilon"]) == cost == answer["cost"]
+    for words in (written, state["guarantee"], html.unescape(Client(shown).get(f"/{TOKEN}/").text)):
+        assert f"at most epsilon = {cost} at delta = 1e-05" in words
+        assert f"at most {answer['right']} in 100" in words.lower()
+    assert upper_bound(shown.advice.totals(2.0)[-1]["epsilon"]) == cost
+    caps = {cap.node: cap for cap in shown._caps(2.0)}
+    for node, budget in read_budgets(view, ledger_files(view)).items():
+        left = f"{budget.room.left:.1%}"
+        assert written.count(f'<td class="number">{left}</td>') == len(NODES)
+        assert state["budgets"].count(f'<td class="number">{left}</td>') == len(NODES)
+        assert caps[node].used == 1 - budget.room.left
+        assert upper_bound(budget.lost) in written
+        assert f'<td class="number">{upper_bound(budget.lost)}</td>' in state["budgets"]

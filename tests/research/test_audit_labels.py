@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from dynadp.mechanisms.dual import Dual
+from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.mechanisms.histogram import private_histogram
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
+from dynadp.privacy.units import Unit
 from dynadp.problem import integer_rows, objective
 from dynadp.problem.labels import check_class_weights
 from dynadp.research.audit import (
@@ -20,6 +23,8 @@ from dynadp.research.audit import (
     worst_cases,
     worst_sum_cases,
 )
+from dynadp.research.audit.bounds import lower_mu
+from dynadp.runs.binned import _auc
 from support.typed import dynadp
 
 BINS = 4
@@ -89,6 +94,33 @@ def test_the_command_line_audits_histograms():
     refused = dynadp(*words.replace("--rounds 2", "--rounds 1").split())
     assert refused.exit_code == 2
     assert "expected 2 or more" in refused.output
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
+def test_private_measures_and_a_mutant_that_forgets_the_second_cell(adjacency):
+    """The area under the curve, a confusion table and the cells themselves, of a release of its
+    own.
+    """
+    unit, before = Unit(adjacency=adjacency), np.array([[6, 4], [3, 8]])
+    after = before + np.array([[-1, 0], [0, 1 if adjacency == "replace" else 0]])
+
+    def measured(counts, seed, mu=2.0, whose=unit):
+        out = np.empty((3_000, 7))
+        for i in range(len(out)):
+            given = {"node": "a", "draws": SeededEntropy(10_000 * seed + i), "unit": whose}
+            h = private_histogram(counts, np.array([0.0]), mu, **given).counts
+            table = [h[1, 1], h[0, 1]]  # true and false positives at the threshold 0
+            out[i] = [*h.ravel(), *table, _auc(h)]
+        return out
+
+    claimed = lower_mu(measured(before, 1), measured(after, 2)).mu
+    assert 1.5 < claimed <= 2.0
+    if adjacency == "replace":  # noise of a release in which one cell moves
+        other = Unit(adjacency="add-remove")
+        found = lower_mu(*(measured(c, k, whose=other) for c, k in ((before, 3), (after, 4))))
+    else:  # noise for half of the row
+        found = lower_mu(*(measured(c, k, mu=4.0) for c, k in ((before, 3), (after, 4))))
+    assert found.mu > 2.0
 
 
 # --------------------------------------------------------------------------------------------------

@@ -19,13 +19,16 @@ from dynadp.data.encoding import Blocks
 from dynadp.data.labels import Target
 from dynadp.data.node_rows import StreamedShard
 from dynadp.data.readers import LEAST_MEMORY, source
+from dynadp.engines.memory import MemoryNetwork
 from dynadp.engines.simulation import simulate
 from dynadp.errors import ConfigError, DeclarationError
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.noisy_errors import error_sums, private_errors
 from dynadp.mechanisms.sealed import Sealed
+from dynadp.mechanisms.sums import Sum
 from dynadp.planning.planner import plan
 from dynadp.planning.plans import Plan
+from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.units import Unit
 from dynadp.problem.gamma import default_gamma
 from dynadp.problem.integer_rows import Resolution, integer_rows_of
@@ -34,7 +37,10 @@ from dynadp.problem.regularizers import SquaredL2
 from dynadp.problem.residual_losses import Huber, LogisticCosh, PseudoHuber
 from dynadp.problem.solver import solve
 from dynadp.problem.streamed import local_problem
+from dynadp.runs.folder import load_run
+from dynadp.runs.local import LocalRun
 from dynadp.runs.model import load_model
+from dynadp.runs.partial import partial_model
 from dynadp.runs.run_file import load_run_file
 from dynadp.runs.scoring import evaluate_target
 from dynadp.runs.target_measures import noisy_target_measures, target_measures
@@ -306,3 +312,42 @@ def test_by_round_and_without_noise(folder):
     made = command("train", plain, "--out", "plain", "--json")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["evaluation"]["measures"]["r2"]["value"] > 0.7
+
+
+# --------------------------------------------------------------------------------------------------
+# apart, and in two goes
+
+
+@pytest.mark.parametrize("mechanism", [Sum(), Sum(True), Sealed(honest=2)], ids=str)
+def test_a_network_computes_what_a_simulation_does(data, tmp_path, mechanism):
+    given = {"epsilon": 4.0, "delta": 1e-5, "mechanism": mechanism, "centring": False, "classes": 0}
+    chosen = plan([1_000] * 3, RING, data.schema.dimension, **given)
+    rows = data.tables(NODES)
+    with MemoryNetwork(data.schema, chosen, rows, tmp_path, SeededEntropy(3)) as network:
+        found = [made.vector for made in network.finish().values()]
+    shards = [data.schema.shard(rows[name], name) for name in NODES]
+    run = simulate(shards, RING, chosen, draws=SeededEntropy(3))
+    assert len(found) == 3
+    for vector in found:
+        np.testing.assert_array_equal(vector, run.models()[0, 0])
+
+
+def test_a_run_that_was_cut_short_goes_on(folder, data):
+    nodes = [{"name": p, "file": f"{p}.csv", "ledger": f"{p}.sqlite"} for p in NODES]
+    path = run_file(folder, run={"name": "pay"}, nodes=nodes)
+    assert command("ledger", "cap", "--run", path, "--epsilon", 60, "--delta", 1e-4).exit_code == 0
+
+    def stop(entry):
+        if entry.number == 4:
+            raise KeyboardInterrupt
+
+    at = "2026-03-01T12:00:00+00:00"
+    with pytest.raises(KeyboardInterrupt):
+        LocalRun.load(path).run(folder / "out", who="me", created=at, on_round=stop)
+    part = partial_model(folder / "out", [folder / f"{n}.sqlite" for n in NODES])
+    assert part.target == data.schema.label
+    done = command("train", path, "--out", "out", "--resume")
+    assert done.exit_code == 0, done.output
+    assert r2_score(data.test["pay"], load_model("out").predict(data.test)) > 0.5
+    with Ledger.open(folder / "a.sqlite", read_only=True) as ledger:
+        assert len(ledger.spent()) == 1 + load_run(folder / "out").plan["rounds"]

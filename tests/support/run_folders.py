@@ -114,3 +114,37 @@ def make_network(folder, finished=True, rounds=5, counts=(100, 100, 100), mechan
         }
         (folder / node / "status.json").write_text(json.dumps(state))
     return folder, chosen
+
+
+def make_long_run(folder, nodes=50, rounds=1000):
+    """The folder of a run of ADMM that goes on: many nodes, many rounds."""
+    web = Topology.family("small_world", nodes, seed=1)
+    made = census(300, seed=1, nodes=3)
+    chosen = plan(
+        [400] * nodes, web, made.schema.dimension, epsilon=1.0, delta=1e-5, mechanism="primal"
+    )
+    record = RunRecord.of(
+        kind="one process",
+        name="long",
+        run_id="long 0123456789abcdef",
+        created="2026-01-01T00:00:00+00:00",
+        simulation=True,
+        source="rows: 20,000 rows at 50 nodes",
+        topology=web,
+        rows=dict.fromkeys(web.nodes, 400),
+        schema=made.schema,
+        plan=chosen.to_json(),
+    )
+    home = RunFolder.create(folder, record)
+    for n in range(1, rounds + 1):
+        home.append(
+            {
+                "round": n,
+                "node": node,
+                "alpha": chosen.alpha,
+                "disagreement": (1 + (7 * i + n) % 5) / n**0.5,
+                "change": (1 + (3 * i + n) % 4) / n,
+            }
+            for i, node in enumerate(web.nodes)
+        )
+    return folder

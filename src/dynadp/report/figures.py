@@ -240,7 +240,8 @@ def _named(values: str) -> Any:
 
 
 def _round_axis(title: str) -> Any:
-    return alt.X("round:Q").title(title).axis(tickMinStep=1).scale(nice=False)
+    axis = {"tickMinStep": 1, "labelOverlap": "greedy", "labelSeparation": 8}
+    return alt.X("round:Q").title(title).axis(**axis).scale(nice=False)
 
 
 def _plain(chart: Any) -> dict[str, Any]:

@@ -213,6 +213,7 @@ class Explorer:
             "parts": self._parts(choice),
             "text": self._run_text(choice),
             "of_file": self.file is not None,
+            "drawn": [q for q in figures.QUANTITIES if figures.flat(self.watch.latest.rows, q)],
             **_measure_words(setting.objective),
         }
         template = environment().get_template("explore.html")
@@ -280,9 +281,8 @@ class Explorer:
         if self.file is not None:
             with suppress(DynadpError, OSError):
                 return with_total(self.file.read_text(encoding="utf-8"), key, value)
-        return privacy_section(
-            key, value, setting.delta, self.advice.planned(choice).mechanism.name
-        )
+        chosen = self.advice.planned(choice).mechanism
+        return privacy_section(key, value, setting.delta, chosen)
 
     def _caps(self, choice: float) -> list[CapView]:
         files: Mapping[str, Path] = {}

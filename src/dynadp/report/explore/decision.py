@@ -17,7 +17,7 @@ from dynadp.research import ALIKE, COMMONER, Zones
 
 Point = Mapping[str, float]
 WIDE, NARROW = 760, 350  # widths in pixels; letters have the same size in both
-LEFT, RIGHT, TOP, UPPER, GAP, LOWER, BOTTOM = 46, 16, 46, 230, 40, 96, 44
+LEFT, RIGHT, TOP, UPPER, GAP, LOWER, BOTTOM = 46, 16, 60, 230, 40, 96, 44
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 USELESS, VALUE, ENOUGH = "no better than the commoner answer", "good value", "no further gain"
 LETTER = 6.4  # about the width of one, in pixels

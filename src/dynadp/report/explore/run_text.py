@@ -5,6 +5,7 @@ import tomllib
 from copy import deepcopy
 
 from dynadp.errors import DeclarationError
+from dynadp.mechanisms import Mechanism
 
 
 def with_total(text: str, key: str, value: float) -> str:
@@ -36,6 +37,9 @@ def with_total(text: str, key: str, value: float) -> str:
     return made
 
 
-def privacy_section(key: str, value: float, delta: float, mechanism: str) -> str:
+def privacy_section(key: str, value: float, delta: float, mechanism: Mechanism) -> str:
     """What a run file needs, where there is none to change."""
-    return f'[privacy]\nmechanism = "{mechanism}"\n{key} = {value:g}\ndelta = {delta:g}\n'
+    named = f'mechanism = "{mechanism.name}"\n'
+    if mechanism.sealing is not None:
+        named += f"honest = {mechanism.sealing.honest}\n"
+    return f"[privacy]\n{named}{key} = {value:g}\ndelta = {delta:g}\n"
