@@ -1,6 +1,7 @@
 """Shared data, made once; and the rule that a skip must be a known one."""
 
 import atexit
+import gc
 import os
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.datasets.uci import adult
 from dynadp.errors import DatasetError
+
+gc.disable()  # until all tests are collected: it takes a fifth of that, and finds nothing
 
 # Their assertions explain themselves like those of tests.
 pytest.register_assert_rewrite(
@@ -53,6 +56,12 @@ _ALLOWED = {
 }
 _unknown_skips = []
 MEASURED = 4  # cases of a parametrised test
+
+
+def pytest_collection_finish():
+    """Collect garbage again, but leave alone what was imported: it is never any."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):

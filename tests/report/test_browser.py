@@ -4,120 +4,26 @@ DYNADP_PICTURES=FOLDER keeps the pictures that are taken; docs/pictures has them
 """
 
 import itertools
-import os
 import re
-import shutil
-import signal
 import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dynadp.report.page import write_report
 from dynadp.runs.folder import RunFolder, load_run
+from support.browser import DYNADP, Opened, chromium, faults, keep, served
 from support.run_folders import NODES, SEALED, make_job, make_long_run, make_run
 from support.typed import dynadp
 
 pytestmark = pytest.mark.slow
-DYNADP = Path(sys.executable).with_name("dynadp")
-CHROMIUM = os.environ.get("DYNADP_CHROMIUM") or shutil.which("chromium")
-WAIT = 120_000  # milliseconds, at most: other tests may need the machine too
-VIEWS = {
-    "desktop": (1440, 900, "light"),
-    "dark": (1440, 900, "dark"),
-    "narrow": (390, 844, "light"),
-}
-WATCHED = """
-window.broken = [];
-document.addEventListener(
-  "securitypolicyviolation", (event) => window.broken.push(event.violatedDirective));
-"""
+VIEWS = ("desktop", "dark", "narrow")
 
 
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here: make browser")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
-
-
-class Opened:
-    """A page, what it asked for and what went wrong on it."""
-
-    def __init__(self, browser, view="desktop", **given):
-        width, height, scheme = VIEWS[view]
-        self.context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, **given
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT)
-        self.asked, self.errors = [], []
-        self.page.add_init_script(WATCHED)
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda said: said.type == "error" and self.errors.append(said.text))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-
-    def text(self, selector):
-        return self.page.locator(selector).inner_text()
-
-    def until(self, expression, argument=None):
-        """Wait until a JavaScript expression holds; the page's policy forbids to do that on the
-        page itself.
-        """
-        for _ in range(WAIT // 50):
-            if self.page.evaluate(expression, argument):
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError(
-            f"never came: {expression}; {self.errors}; "
-            f"{self.page.evaluate('document.body.innerText')}"
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.context.close()
-
-
-@contextmanager
-def served(*arguments, token, port=0, folder=None):
-    """`dynadp explore` as a process, and the address that it printed."""
-    line = [
-        DYNADP,
-        "explore",
-        *arguments,
-        "--port",
-        str(port),
-        "--token-file",
-        str(token),
-        "--no-browser",
-    ]
-    one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [str(part) for part in line],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env={**os.environ, **one_thread},
-    )
-    try:
-        address = process.stdout.readline().strip()
-        assert address.startswith("http://127.0.0.1:"), process.communicate()
-        yield address, process
-    finally:
-        process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=60)
-        assert (process.returncode, out) == (0, "")
-        assert said == "Ctrl-C ends it.\nStopped.\n"
 
 
 @pytest.fixture(scope="module")
@@ -152,20 +58,6 @@ def ready(opened, address):
     opened.until("document.querySelector('#chart-apart svg')")
     assert opened.text("#h-moved") == "How far the common point moved"  # by algorithm sum
     assert not opened.page.locator("#chart-disagreement").is_visible()
-
-
-def keep(page, name, **given):
-    if folder := os.environ.get("DYNADP_PICTURES"):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True, **given)
-
-
-def faults(page):
-    """What axe-core finds wrong."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
-    return [(fault["id"], [node["html"][:120] for node in fault["nodes"]][:3]) for fault in found]
 
 
 def test_sliders_are_moved_by_keys_and_follow_each_other(browser, address):
@@ -401,7 +293,7 @@ def test_no_request_leaves_and_the_policy_is_never_broken(browser, address):
         assert opened.errors == []
 
 
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", VIEWS)
 def test_the_page_is_accessible_and_fits(browser, address, view):
     with Opened(browser, view, bypass_csp=True) as opened:
         ready(opened, address)
@@ -421,7 +313,7 @@ def test_the_page_is_accessible_and_fits(browser, address, view):
             keep(opened.page, "explore", clip={"x": 120, "y": 0, "width": 1200, "height": bottom})
 
 
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", VIEWS)
 def test_the_page_of_sealed_sums_is_accessible_and_fits(browser, sealed_address, view):
     with Opened(browser, view, bypass_csp=True) as opened:
         ready(opened, sealed_address)
@@ -536,7 +428,7 @@ def test_a_server_that_is_started_again_goes_on_without_gaps(browser, run, tmp_p
 
 
 @pytest.mark.parametrize("which", ["run", "sealed"])
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", VIEWS)
 def test_the_report_is_accessible_and_asks_for_nothing(browser, which, request, tmp_path, view):
     file = write_report(request.getfixturevalue(which), tmp_path / "report.html")
     with Opened(browser, view, bypass_csp=True) as opened:

@@ -500,6 +500,6 @@ def test_a_neighbour_reads_all_without_noise_and_what_guessing_gives_with_a_budg
     shown = found.to_json()
     assert shown["simulation"]
     assert set(shown["plain"]["example"]) == set(shown["noisy"]["example"])
-    loud = look(500.0, rows=8, runs=50, seed=0)  # a budget that hides little: the attack does win
-    assert loud.noisy.recovered > found.noisy.interval.upper
+    loud = look(3000.0, rows=8, runs=50, seed=0)  # a budget that hides little: the attack does win
+    assert loud.noisy.recovered >= loud.noisy.guessing + 1
     assert loud.asked.right > 0.9

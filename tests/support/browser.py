@@ -17,8 +17,8 @@ DYNADP = Path(sys.executable).with_name("dynadp")
 CHROMIUM = os.environ.get("DYNADP_CHROMIUM") or shutil.which("chromium")
 WAIT = 120_000  # milliseconds, at most: other tests may need the machine too
 VIEWS = {
-    "desktop": (1280, 900, "light"),
-    "dark": (1280, 900, "dark"),
+    "desktop": (1440, 900, "light"),
+    "dark": (1440, 900, "dark"),
     "narrow": (390, 844, "light"),
     "wide": (1440, 900, "light"),
     "wide-dark": (1440, 900, "dark"),

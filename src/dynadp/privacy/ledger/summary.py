@@ -41,7 +41,9 @@ class Room:
         """An amount over the limit, rounded up to a thousandth, at most 1; a plan takes all."""
         if self.measure == "plan" or self.limit <= 0:
             return float(amount > 0)
-        return min(1.0, ceil(1000 * amount / self.limit - 1e-9) / 1000)
+        if amount >= self.limit:  # infinite too
+            return 1.0
+        return ceil(1000 * amount / self.limit - 1e-9) / 1000
 
     @property
     def left(self) -> float:
