@@ -25,7 +25,7 @@ from dynadp.planning.plans import Plan
 from dynadp.planning.sums import SumConstants
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.problem.softmax import Softmax
-from dynadp.runs.class_measures import class_measures
+from dynadp.runs.class_measures import measures_of_classes
 from dynadp.runs.folder import load_run
 from dynadp.runs.model import load_model
 from dynadp.runs.partial import partial_model
@@ -333,7 +333,7 @@ def test_measures_agree_with_scikit_learn():
     scores, y = rng.normal(size=(400, 3)), rng.integers(3, size=400)
     scores[np.arange(400), y] += 1
     p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    found = class_measures(("a", "b", "c"), scores, y, p)
+    found = measures_of_classes(("a", "b", "c"), scores, y, p)
     answers = scores.argmax(axis=1)
     assert np.array_equal(found.confusion, confusion_matrix(y, answers))
     expected = {
@@ -345,10 +345,10 @@ def test_measures_agree_with_scikit_learn():
     assert {n: one.value for n, one in found.found.items()} == pytest.approx(expected)
     for one in found.found.values():
         assert one.low < one.value < one.high
-    missing = class_measures(("a", "b", "c"), scores[y > 0], y[y > 0], None)
+    missing = measures_of_classes(("a", "b", "c"), scores[y > 0], y[y > 0], None)
     assert set(missing.found) == {"accuracy"}
     with pytest.raises(DynadpError, match="no rows"):
-        class_measures(("a", "b", "c"), scores[:0], y[:0], None)
+        measures_of_classes(("a", "b", "c"), scores[:0], y[:0], None)
 
 
 def test_init_declares_classes(folder):

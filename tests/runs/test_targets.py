@@ -43,7 +43,7 @@ from dynadp.runs.model import load_model
 from dynadp.runs.partial import partial_model
 from dynadp.runs.run_file import load_run_file
 from dynadp.runs.scoring import evaluate_target
-from dynadp.runs.target_measures import noisy_target_measures, target_measures
+from dynadp.runs.target_measures import measures_of_target, noisy_target_measures
 from dynadp.runs.training import train
 from support.reference import centralised_optimum
 
@@ -145,13 +145,13 @@ def test_measures_are_those_of_scikit_learn():
     rng = np.random.default_rng(0)
     y = rng.normal(50, 20, 400)
     p = y + rng.normal(0, 8, 400)
-    found = target_measures(p, y)
+    found = measures_of_target(p, y)
     assert found.found["r2"].value == pytest.approx(r2_score(y, p), rel=1e-12)
     assert found.found["mae"].value == pytest.approx(mean_absolute_error(y, p), rel=1e-12)
     assert found.found["rmse"].value == pytest.approx(root_mean_squared_error(y, p), rel=1e-12)
     assert found.mean_error == pytest.approx(y.std())
-    assert "r2" not in target_measures(p, np.full(400, 3.0)).found
-    assert target_measures(p[:1], p[:1]).found["mae"].value == 0
+    assert "r2" not in measures_of_target(p, np.full(400, 3.0)).found
+    assert measures_of_target(p[:1], p[:1]).found["mae"].value == 0
 
 
 def test_intervals_hold_as_often_as_they_say():
@@ -160,7 +160,7 @@ def test_intervals_hold_as_often_as_they_say():
     truth = {"r2": 0.8, "mae": 2 / np.sqrt(2 * np.pi) * 5, "rmse": 5.0}
     for _ in range(400):
         p = rng.normal(0, 10, n)
-        found = target_measures(p, p + rng.normal(0, 5, n)).found
+        found = measures_of_target(p, p + rng.normal(0, 5, n)).found
         for name, one in found.items():
             inside[name] += one.low <= truth[name] <= one.high
     assert all(0.91 <= times / 400 <= 0.99 for times in inside.values()), inside

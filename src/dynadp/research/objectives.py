@@ -23,9 +23,9 @@ from dynadp.runs import (
     Threshold,
     calibrated,
     class_calibrated,
-    class_measures,
     measure_of,
-    target_measures,
+    measures_of_classes,
+    measures_of_target,
     threshold_at,
 )
 
@@ -245,12 +245,12 @@ class Objective:
     ) -> tuple[Measure | None, float]:
         """The measure of numbers, or of several classes, and what is 1 of it."""
         if isinstance(label, Target):
-            found = target_measures(label.within(scores), y).found.get(self.name)
+            found = measures_of_target(label.within(scores), y).found.get(self.name)
             return found, 1.0 if self.name == "r2" else 2 * label.half
         p = None
         if self.kind.of_probabilities:
             p = probabilities(class_calibrated(scores, y, "held-out rows").slope * scores)
-        return class_measures(label.values, scores, y, p).found.get(self.name), 1.0
+        return measures_of_classes(label.values, scores, y, p).found.get(self.name), 1.0
 
 
 def _errors(parts: Array) -> Array:

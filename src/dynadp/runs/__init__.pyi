@@ -10,7 +10,7 @@ from .calibration import calibrated as calibrated
 from .calibration import calibration_of as calibration_of
 from .calibration import class_calibrated as class_calibrated
 from .class_measures import ClassMeasures as ClassMeasures
-from .class_measures import class_measures as class_measures
+from .class_measures import measures_of_classes as measures_of_classes
 from .cluster import ClusterRun as ClusterRun
 from .coefficients import Coefficient as Coefficient
 from .coefficients import ModelNoise as ModelNoise
@@ -98,8 +98,8 @@ from .status import read_status as read_status
 from .target_measures import TARGET_KINDS as TARGET_KINDS
 from .target_measures import TARGET_NAMES as TARGET_NAMES
 from .target_measures import TargetMeasures as TargetMeasures
+from .target_measures import measures_of_target as measures_of_target
 from .target_measures import noisy_target_measures as noisy_target_measures
-from .target_measures import target_measures as target_measures
 from .thresholds import BALANCED as BALANCED
 from .thresholds import Costs as Costs
 from .thresholds import Threshold as Threshold

@@ -62,7 +62,7 @@ class ClassMeasures:
         }
 
 
-def class_measures(
+def measures_of_classes(
     classes: Sequence[Value], scores: Array, y: NDArray[np.int64], probabilities: Array | None
 ) -> ClassMeasures:
     """Return all measures of scores, of which the largest is the answer.

@@ -13,10 +13,10 @@ from dynadp.errors import DataError, DeclarationError
 from dynadp.mechanisms import NoisyHistogram
 from dynadp.runs.binned import histogram_measures
 from dynadp.runs.calibration import calibrated, calibration_of, class_calibrated
-from dynadp.runs.class_measures import ClassMeasures, class_measures, confusion_table
+from dynadp.runs.class_measures import ClassMeasures, confusion_table, measures_of_classes
 from dynadp.runs.measures import Measures, measures
 from dynadp.runs.model import Model
-from dynadp.runs.target_measures import TargetMeasures, target_measures
+from dynadp.runs.target_measures import TargetMeasures, measures_of_target
 from dynadp.runs.thresholds import Threshold, threshold_for
 
 
@@ -153,7 +153,7 @@ def evaluate(
     if model.columns.classes > 2:
         _require_no_threshold(model, threshold)
         scores, places = _class_scores(model, data)
-        return class_measures(model.classes, scores, places, model.probabilities(scores))
+        return measures_of_classes(model.classes, scores, places, model.probabilities(scores))
     found = [(scores, y) for _, scores, y in scored(model, data)]
     if not found:
         raise DataError(f"{source(data).name} has no rows to evaluate on")
@@ -214,7 +214,7 @@ def evaluate_target(model: Model, data: Any) -> TargetMeasures:
             f"{source(data).name} has no rows to evaluate on, or the schema drops all of them"
         )
     answers, actual = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return target_measures(answers, actual)
+    return measures_of_target(answers, actual)
 
 
 def predictions(

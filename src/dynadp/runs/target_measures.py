@@ -56,7 +56,7 @@ class TargetMeasures:
         }
 
 
-def target_measures(predicted: Array, actual: Array) -> TargetMeasures:
+def measures_of_target(predicted: Array, actual: Array) -> TargetMeasures:
     """Return all measures; intervals are normal, from the effect of each row on the measure.
 
     R2 = 1 - A/B, A = sum (p - y)^2 and B = sum (y - mean)^2: one more row moves it by
