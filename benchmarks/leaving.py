@@ -250,6 +250,11 @@ def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float
         made.go(3600.0)
         took = time.monotonic() - began
         rest = [name for name in names if name not in made.gone]
+        late = [
+            name for name in rest if not (made.files[name].with_suffix("") / "model.json").exists()
+        ]
+        if late:
+            raise RuntimeError(f"{', '.join(late)} left too late to return; take another seed")
         models = {name: load_model(made.files[name].with_suffix("")) for name in rest}
         members = models[rest[0]].members or tuple(names)
         releases = {name: made.rounds(name) for name in names}

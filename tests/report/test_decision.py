@@ -117,6 +117,8 @@ def test_zones_differ_in_pattern_and_in_words():
     assert decision(zones=Zones(None, 10.0)).zone_list() == [
         ("useless", "no better than the commoner answer", 0.05, 10.0)
     ]
+    numbers = decision(baselines={"always the same number": 20.0}).zone_list()
+    assert numbers[0][1] == "no better than always the same number"
     assert decision(zones=None).zone_list() == []
     assert decision(zones=Zones(0.05, 0.05)).zone_list() == [
         ("enough", "no further gain", 0.05, 10.0)

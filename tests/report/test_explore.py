@@ -288,14 +288,14 @@ def test_nothing_is_recommended_within_its_own_noise(swept, page):
     swept.baselines["always the commoner answer"] = 83.0  # the best is 84, from 83 to 85
     got = swept.recommended()
     assert got["alpha"] is None
-    assert got["reasons"][0].startswith("Nothing is recommended: always giving the commoner answer")
+    assert got["reasons"][0].startswith("Nothing is recommended: always giving the same answer")
     assert swept.zones().useful is None
     text = html.unescape(page.get(f"/{TOKEN}/").text)
     assert "Nothing is recommended." in text
     assert got["reasons"][0] in text
     assert "no better than the commoner answer: epsilon 0.05 to 10" in text
     assert "good value: epsilon" not in text
-    assert "cannot be told from always giving the commoner answer" in swept.for_total(10)["words"]
+    assert "cannot be told from always giving the same answer" in swept.for_total(10)["words"]
 
 
 def test_what_rose_by_chance_is_evened_and_says_so(swept):

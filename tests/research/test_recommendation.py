@@ -107,7 +107,7 @@ def test_only_what_is_clear_of_the_commoner_answer_is_recommended():
     assert recommend(points, blind=0.2301).alpha == 0.5
     none = recommend(points, blind=0.229)  # the best is within its own interval of it
     assert (none.alpha, none.loss, none.value, none.near) == (None, None, None, ())
-    assert none.reasons[0].startswith("nothing is recommended: always giving the commoner answer")
+    assert none.reasons[0].startswith("nothing is recommended: always giving the same answer")
     assert "a median loss of 0.199, which may be as large as 0.229" in none.reasons[0]
     assert none.to_json()["alpha"] is None
 

@@ -239,7 +239,7 @@ def curve(
         top.properties(width=2 * WIDTH, height=HEIGHT + 40),
         below.properties(width=2 * WIDTH, height=HEIGHT - 30, title="what is maximised"),
     ]
-    lines = f"nothing is recommended: no {unit} is clear of the commoner answer; line: the fit"
+    lines = f"nothing is recommended: no {unit} beats always giving the same answer; line: the fit"
     if alpha is not None:
         lines = (
             f"dashes: the recommended {unit} = {alpha:.3g}, the best measured and allowed one; "

@@ -19,7 +19,7 @@ from dynadp.planning import AccuracyLoss, Design, PrivacyUtility, design
 from dynadp.research.tradeoff import fit_loss
 from dynadp.research.zones import APART, Point, is_useful, upper_loss
 
-BLIND = "always giving the commoner answer"
+BLIND = "always giving the same answer"
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,7 @@ class Advisor:
             how = f"measured, and evened with the totals beside it ({found['measured']:.1f} alone)"
         useless = ""
         if not found["clear"]:
-            useless = " That cannot be told from always giving the commoner answer."
+            useless = " That cannot be told from always giving the same answer."
         if not self.setting.objective.plain:
             lines = "; ".join(f"{name} {value:.1f}" for name, value in self.baselines.items())
             return (

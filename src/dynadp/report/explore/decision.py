@@ -66,8 +66,9 @@ class Decision:
             return []
         first, last = self.ends
         useful, enough = self.zones.useful, self.zones.enough
+        useless = f"no better than {ALIKE}" if ALIKE in self.baselines else USELESS
         found = [
-            ("useless", USELESS, first, last if useful is None else useful),
+            ("useless", useless, first, last if useful is None else useful),
             ("value", VALUE, useful or last, enough),
             ("enough", ENOUGH, enough, last),
         ]
