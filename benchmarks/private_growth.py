@@ -88,7 +88,7 @@ def run() -> Report:
     text += "\n\nMicroseconds a row of counting and bounding rows in memory.\n\n"
     text += table(("", "us a row"), loading)
     details = {"seconds": {"/".join(map(str, k)): v for k, v in times.items()}, "people": loading}
-    return Report("cost", [], text, details)
+    return Report("private_growth", [], text, details)
 
 
 if __name__ == "__main__":
