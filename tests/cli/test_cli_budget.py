@@ -225,14 +225,13 @@ def test_ledger_shows_runs_cap_and_head(book):
     ):
         assert part in words
     room = shown["cap"]["room"]
-    assert (
-        f"{upper_bound(room['counted'])} of {room['limit']:.4g}; {room['left']:.1%} left." in words
-    )
+    assert f"{room['left']:.1%} of the cap is left, after what open runs reserved (Rényi" in words
+    assert f"{upper_bound(room['counted'])} of {room['limit']:.4g})." in words
     assert room["left"] == pytest.approx(1 - room["counted"] / room["limit"], abs=1e-3)
     assert (
-        "sum of alpha: 2.4 of 2. A new run is allowed if either measure stays under its limit."
-        in words
-    )
+        "By the other measure, 0.0% (sum of alpha: 2.4 of 2). A new run is allowed if either "
+        "measure stays under its limit."
+    ) in words
     closed = dynadp(f"ledger close {book} first --who ada")
     assert (closed.exit_code, "after 3 rounds" in closed.output) == (0, True)
     shown = answer(f"ledger show {book} --json")
@@ -265,16 +264,18 @@ def test_a_ledger_that_was_being_written_when_its_process_was_killed_can_be_show
 
 def test_ledger_explains_a_loss_of_the_whole_cap_beside_room_that_is_left(book):
     """The bound on what is lost is then the cap, while its filter still admits runs."""
-    plan = primal(0.8, 50, 13, "north")
     with Ledger.open(book) as ledger:
-        assert ledger.reserve("first", plan, dataset="wards", who="ada", at=AT) == "renyi"
-        for event in plan:
-            ledger.spend("first", event.round, [event], b"message", who="ada", at=AT)
+        for run, rounds in (("first", 7), ("second", 6)):
+            plan = primal(0.8, 50, rounds, "north")
+            assert ledger.reserve(run, plan, dataset="wards", who="ada", at=AT) == "renyi"
+            for event in plan:
+                ledger.spend(run, event.round, [event], b"message", who="ada", at=AT)
     cap = answer(f"ledger show {book} --json")["cap"]
     assert cap["lost"] == cap["epsilon"]
     assert cap["room"]["left"] > 0
     words = " ".join(dynadp(f"ledger show {book}").output.split())
-    assert "at most epsilon = 2 at delta = 1e-05. This is the whole cap although" in words
+    assert "Lost so far, by all runs: at most epsilon = 2 at delta = 1e-05." in words
+    assert "Lost is the whole cap although" in words
 
 
 def test_ledger_shows_what_is_lost_and_cuts_no_name(book):

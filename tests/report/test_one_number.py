@@ -100,7 +100,7 @@ def test_what_is_lost_and_left_is_one_number_everywhere(home, epsilon):
     assert left in card
     assert epsilon in card
     report = (home / "report.html").read_text()
-    assert f"{left} left" in report
+    assert f'<td class="number">{left}</td>' in report
     (drawn,) = set(re.findall(r'aria-label="([^"]*) spent, ', report))
     assert float(drawn[:-1]) + float(left[:-1]) == pytest.approx(100, abs=0.01)
 

@@ -500,7 +500,7 @@ def test_init_asks_when_it_can_and_says_what_is_missing(tmp_path, monkeypatch):
     for node in "ab":
         Path(f"{node}.csv").write_text("age,sex,y\n")
     answers = iter(["a=a.csv b=b.csv", "y", "two", "no", "yes", "0:99", "f,m", "0.5"])
-    monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
+    monkeypatch.setattr("click.prompt", lambda *_, default, **__: next(answers, default))
     monkeypatch.setattr("dynadp.cli.init._terminal", lambda: True)
     assert dynadp("init asked --seed 3").exit_code == 0
     assert load_schema("asked/schema.toml").features == ("age", "sex=f", "sex=m", "(intercept)")

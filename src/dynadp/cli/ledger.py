@@ -154,7 +154,7 @@ def _room_lines(cap: dict[str, Any], summary: "LedgerSummary", room: "Room") -> 
         yield f"If more put together what they know, so far at most epsilon = {worse}."
     if cap["lost"] == cap["epsilon"] and room.left:
         yield (
-            f"This is the whole cap although {room.left:.1%} is left: the cap is the smallest "
+            f"Lost is the whole cap although {room.left:.1%} is left: the cap is the smallest "
             "bound that holds at every moment. What is left may be spent within it."
         )
 

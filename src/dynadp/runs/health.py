@@ -9,16 +9,13 @@ from datetime import datetime
 from socket import AF_INET6
 from socketserver import TCPServer, ThreadingMixIn
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from dynadp.engines import RelayState
 from dynadp.errors import ConfigError
 from dynadp.runs.fields import is_loopback
 from dynadp.runs.status_writer import StatusWriter
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 _WELL = ("starting", "agreeing", "running", "finished", "parted")
 Begin = Callable[[str, list[tuple[str, str]]], Any]
@@ -30,7 +27,7 @@ class Health(Protocol):
     def look(self) -> tuple[bool, dict[str, Any]]:
         """Return whether it is well, and more about it."""
 
-    def collect(self) -> Iterator["Metric"]:
+    def collect(self) -> Iterator[Any]:
         """Yield its numbers for Prometheus, one family after the other."""
 
 
@@ -129,7 +126,7 @@ class NodeHealth:
         well = self.status.state in _WELL and fresh
         return well, {"status_is_written": fresh, **self.status.to_json()}
 
-    def collect(self) -> Iterator["Metric"]:
+    def collect(self) -> Iterator[Any]:
         """Yield one family after the other."""
         from prometheus_client.core import (
             CounterMetricFamily,
@@ -189,7 +186,7 @@ class RelayHealth:
         ends = self.certificate_ends.isoformat()
         return self.state.listening, {"links": links, "certificate_ends": ends}
 
-    def collect(self) -> Iterator["Metric"]:
+    def collect(self) -> Iterator[Any]:
         """Yield one family after the other."""
         from prometheus_client.core import GaugeMetricFamily
 

@@ -243,9 +243,12 @@ class LedgerSummary(LedgerState):
 
     @property
     def _first(self) -> Reservation | None:
-        """The run that all that was released is of, if there is only one."""
+        """The run that all that was released is of, if there is only one, and it was planned for
+        the person that this ledger's figures are about.
+        """
         begun = [run for run in self.runs.values() if run.spent]
-        return begun[0] if len(begun) == 1 else None
+        only = begun[0] if len(begun) == 1 else None
+        return only if only and Unit.of(only.plan) == self.unit else None
 
     @property
     def _only_plan(self) -> Reservation | None:

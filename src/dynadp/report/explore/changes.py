@@ -58,7 +58,7 @@ class Change:
     name
         What is different.
     same_total
-        Accuracy at the chosen total, as :meth:`Advisor.expected` has it; None outside the swept
+        Accuracy at the chosen total, as ``Advisor.expected`` has it; None outside the swept
         totals.
     gain
         Right answers in 100 more than planned; None likewise.
