@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, linalg
 
-from dynadp.consensus import topology as module
 from dynadp.consensus.topology import FAMILIES, Topology
 from dynadp.errors import DeclarationError, TopologyError
 
@@ -181,13 +180,13 @@ def test_gap_of_the_smallest_networks():
     ids=["regular", "star", "barbell", "ring", "path", "grid"],
 )
 def test_gap_of_a_large_network_is_that_of_the_dense_matrix(graph, inverted, monkeypatch):
-    calls, real = [], module.eigsh
+    calls, real = [], linalg.eigsh
 
     def eigsh(*arguments, **options):
         calls.append("sigma" in options)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(module, "eigsh", eigsh)
+    monkeypatch.setattr(linalg, "eigsh", eigsh)
     made = Topology(graph)
     assert made.spectral_gap == pytest.approx(dense_gap(made), rel=1e-6)
     assert any(calls) == inverted
