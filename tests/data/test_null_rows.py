@@ -1,5 +1,7 @@
 """Null rows stand for rows that are not there, so that a node shows its declared number alone."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -152,7 +154,8 @@ def test_a_number_has_to_be_declared():
 def test_nothing_tells_how_many_rows_there_are():
     held = NodeRows(SECRET, rows(17), "n", declared=20)
     shard = held.shard(SECRET)
-    assert "17" not in f"{held!r} {shard!r} {shard.rows}"
+    said = re.sub("at 0x[0-9a-f]+", "", f"{held!r} {shard!r} {shard.rows}")  # where it lies
+    assert "17" not in said
     with pytest.raises(DataError, match="more rows than the 5 that it declared") as caught:
         Shard.of(np.zeros((7, 2)), np.ones(7)).filled(5)
     assert "7" not in str(caught.value)
