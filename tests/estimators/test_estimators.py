@@ -905,7 +905,7 @@ def test_only_the_estimator_needs_scikit_learn():
     assert {
         str(path.relative_to(root)) for path in root.rglob("*.py") if needs.search(path.read_text())
     } == {f"estimators/{name}.py" for name in ("classifier", "network", "regressor")} | {
-        "exports/pipeline.py"
+        f"exports/{name}.py" for name in ("pipeline", "pipeline_columns")
     }
 
 
