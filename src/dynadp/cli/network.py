@@ -97,10 +97,11 @@ def node(node_file: str, consent: bool) -> Answer:
         except Exception as error:
             engines.LOG.error("%s: %s", type(error).__name__, error)
             raise
-        engines.LOG.info("%s", result.state)
+        stopped = f"Stopped in round {result.rounds}; nothing is lost, start it again to go on."
+        # with -q, the log is the only place where it stands
+        engines.LOG.info("%s", stopped if result.state == "stopped" else result.state)
     if result.state == "stopped":
-        line = f"Stopped in round {result.rounds}; nothing is lost, start it again to go on."
-        return Answer(result.to_json(), [line], 128 + came[0])
+        return Answer(result.to_json(), [stopped], 128 + came[0])
     line = f"Finished after {result.rounds} rounds. Model: {result.folder / 'model.json'}"
     return Answer(result.to_json(), [line])
 
