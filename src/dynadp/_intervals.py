@@ -23,6 +23,15 @@ SEVERAL = (
 )
 
 
+def digits(value: float, count: int) -> str:
+    """Write so many digits, zeros at the end too, so that a rounded number does not look exact.
+
+    >>> digits(2.0, 4), digits(0.03, 3), digits(1234.5, 4)
+    ('2.000', '0.0300', '1234')
+    """
+    return f"{value:#.{count}g}".rstrip(".")
+
+
 def wilson(share: float, rows: int, z: float = Z) -> tuple[float, float]:
     """(p + z²/2n ± z sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n): where the true share lies, for a
     share p of n rows.

@@ -14,6 +14,7 @@ from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sampling import l2_laplace
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.mechanisms.sums import Sum
+from dynadp.problem import solver
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet
 
@@ -142,7 +143,10 @@ def test_a_sweep_of_sealed_sums_draws_the_noise_of_all_nodes_at_once(shards, dra
 
 
 @gpu
-def test_a_sweep_in_chunks_is_certified(shards):
+@pytest.mark.parametrize("worth", [0, np.inf], ids=["leaving", "staying"])
+def test_a_sweep_in_chunks_is_certified(shards, monkeypatch, worth):
+    """Whether chunks that are done are left behind or not."""
+    monkeypatch.setattr(solver, "_WORTH_COPIES", worth)
     alphas = np.repeat([0.1, 1.0, 10.0, 100.0], 50).tolist()
     runs = [
         simulate(

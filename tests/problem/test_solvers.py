@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from dynadp.errors import NotCertified
-from dynadp.problem import solver as solvers
+from dynadp.problem import descent
+from dynadp.problem.certificate import certificate, rounding_error
 from dynadp.problem.factor import Factor
 from dynadp.problem.gamma import default_gamma, longest, reachable_gamma
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
@@ -15,7 +16,7 @@ from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.residual_losses import Huber, LogisticCosh, PseudoHuber
 from dynadp.problem.rounding import rounding
-from dynadp.problem.solver import certificate, rounding_error, solve
+from dynadp.problem.solver import solve
 from support.reference import losses, regularizers
 
 
@@ -202,7 +203,7 @@ def test_a_good_start_needs_no_factor():
     np.testing.assert_array_equal(again.point, point)
 
 
-@pytest.mark.parametrize("limit", ["solver.LARGEST_INVERSE", "factor._LARGEST_FACTOR"])
+@pytest.mark.parametrize("limit", ["descent.LARGEST_INVERSE", "factor._LARGEST_FACTOR"])
 def test_many_columns_use_a_diagonal_factor(monkeypatch, limit):
     monkeypatch.setattr(f"dynadp.problem.{limit}", 5)
     blocks = [
@@ -450,13 +451,13 @@ def test_vectors_too_long_for_their_squares_are_refused_in_words():
 def test_a_direction_that_is_no_number_is_left_for_a_plain_one(monkeypatch):
     rng = np.random.default_rng(0)
     problem = StackedProblem([rng.normal(size=(40, 3)) / 3], Logistic(), SquaredL2(), 1.0, 1e-3)
-    real, calls = solvers._QuasiNewton.apply, []
+    real, calls = descent._QuasiNewton.apply, []
 
     def once_nan(self, M, G, plain):
         calls.append(len(calls))
         return real(self, M, G, plain) * (np.nan if len(calls) == 2 else 1.0)
 
-    monkeypatch.setattr(solvers._QuasiNewton, "apply", once_nan)
+    monkeypatch.setattr(descent._QuasiNewton, "apply", once_nan)
     b = rng.normal(size=(1, 1, 3))
     found = solve(problem, np.full((1, 1), 0.01), b, np.full((1, 1), 1e-9), np.zeros((1, 1, 3)))
     assert len(calls) > 2

@@ -54,10 +54,11 @@ from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.primal import Primal
 from dynadp.planning.parts import Consortium
 from dynadp.planning.plans import Plan
+from dynadp.problem.certificate import rounding_error
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
-from dynadp.problem.solver import rounding_error, solve
+from dynadp.problem.solver import solve
 from dynadp.problem.streamed import StreamedProblem, local_problem
 from dynadp.runs.local import LocalRun
 from dynadp.runs.node_file import load_node_file
@@ -687,7 +688,7 @@ def test_without_threadpoolctl_passes_are_the_same(path, monkeypatch):
 
 
 def test_wide_rows_are_solved_with_diagonals(path, monkeypatch):
-    monkeypatch.setattr("dynadp.problem.solver.LARGEST_INVERSE", 4)
+    monkeypatch.setattr("dynadp.problem.descent.LARGEST_INVERSE", 4)
     held, there = pair(schema(), path, rho=0.05)
     q, b = np.full((1, 1), 0.1), np.zeros((1, 1, held.dimension))
     found = [solve(problem, q, b, np.full((1, 1), 1e-9), b) for problem in (held, there)]

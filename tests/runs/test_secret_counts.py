@@ -37,13 +37,16 @@ LISTED = (
     (r"data:[a-z]+/[a-z+]+;base64,[A-Za-z0-9+/=]+", "BASE64"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d[:.]\d\d[:.]\d\d[^\s\"<,]*", "TIME"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME"),
+    # how far released points lie apart: rounded, it may be a whole number
+    (r"(the last round is|step of round \d+ was|alone would make it) [\d.e+-]*\d", "LENGTH"),
     (r"-?\b\d+\.\d+(e[-+]?\d+)?", "NUMBER"),
     (r"-?\d+e[-+]\d+", "NUMBER"),
     (r"\b[0-9a-f]{8,}\b", "HASH"),  # milliseconds too
     # Coefficients stand in the order of the released model: which one, and how many are clear of
     # noise, are read from it. A whole number in a cell still shows.
     (
-        r'<tr><th scope="row">[^<]*</th>(<td class="number">(NUMBER)?</td>){4}<td>[^<]*</td></tr>',
+        r'<tr><th scope="row">[^<]*</th>(<td class="number">(NUMBER|\d{4,})?</td>){4}'
+        "<td>[^<]*</td></tr>",
         "ROW",
     ),
     (r"\b\d+ of \d+ coefficients stand clear", "COEFFICIENTS STAND CLEAR"),

@@ -10,7 +10,7 @@ from dynadp.consensus import admm
 from dynadp.consensus.residuals import Certificate, Residuals
 from dynadp.problem import PATIENT, Factor, Problem, solve
 
-_MANY, _OFTEN = 5, 5  # iterations of a solve; rounds
+_MANY, _OFTEN = 5, 10  # iterations of a solve; rounds
 
 
 @dataclass(eq=False)

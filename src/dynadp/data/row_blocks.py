@@ -9,8 +9,8 @@ Rounding. With s_i and R_c as they are stored, a margin is a sum of products of 
 with f. A product with R_c is summed in spans of s columns, and so are the looked-up values of at
 most s columns at a time, so that a path meets at most 2 s + ceil(d/s) + 8 roundings, or d + 2 in
 any order (:func:`dynadp._arrays.dot_roundings`). A sum over rows meets at most B_p additions in
-some order and seven roundings more: what :func:`dynadp.problem.solver.rounding_error` allows. A
-centre is subtracted inside R_c, so nothing cancels that would not in the row.
+some order and seven roundings more: what :func:`dynadp.problem.certificate.rounding_error` allows.
+A centre is subtracted inside R_c, so nothing cancels that would not in the row.
 """
 
 from collections.abc import Sequence

@@ -108,7 +108,7 @@ class GaussianNoise(RoundNoise):
         rng = None
         if isinstance(draws, OrderedDraws):
             rng = draws.generator(self.purpose, "", n)
-        elif isinstance(draws, BatchedDraws) and draws.device == "cpu":
+        elif isinstance(draws, BatchedDraws):
             rng = draws.batch(self.purpose, n)
         if rng is not None:  # one for all nodes and replicas
             out = np.empty(shape, np.int64)
@@ -128,7 +128,7 @@ class GaussianNoise(RoundNoise):
 
     def draw(self, rng: np.random.Generator, s: float, count: int, dimension: int) -> Integers:
         """Draw e for so many vectors."""
-        return discrete_gaussian(rng, s, count * dimension).reshape(count, dimension)
+        return whole_draws(rng, s, count * dimension).reshape(count, dimension)
 
     def spread(self, public: PublicNumbers) -> tuple[Array, Array]:
         """0, and s h."""
@@ -169,6 +169,15 @@ class GaussianNoise(RoundNoise):
         if self.sealing:
             return sealed_distance(self.sealing, dimension)
         return dimension * distance_to_rounded_normal(min(float(s), 2.0**FINE))
+
+
+def whole_draws(rng: Any, s: float, size: int) -> Integers:
+    """Draw from the discrete Gaussian; with the generator of a GPU, which is seeded and protects
+    nobody, round normal numbers instead, as near as floats are.
+    """
+    if isinstance(rng, np.random.Generator):
+        return discrete_gaussian(rng, s, size)
+    return np.asarray(np.rint(host(rng.standard_normal(size) * s)).astype(np.int64))
 
 
 def sealed_distance(sealing: Sealing, dimension: int) -> float:

@@ -11,8 +11,8 @@ from dynadp import _require
 from dynadp._arrays import Array
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Mechanism, PublicNumbers, RoundNoise
-from dynadp.mechanisms.discrete_gaussian import Integers, discrete_gaussian
-from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, noise_step
+from dynadp.mechanisms.discrete_gaussian import Integers
+from dynadp.mechanisms.gaussian import LARGEST, GaussianNoise, noise_step, whole_draws
 from dynadp.mechanisms.histogram import HISTOGRAM
 from dynadp.problem import Resolution
 
@@ -49,8 +49,8 @@ class MomentNoise(SumNoise):
     def draw(self, rng: np.random.Generator, s: float, count: int, dimension: int) -> Integers:
         """Draw e for so many matrices."""
         d = self.resolution.dimension
-        diagonal = discrete_gaussian(rng, s, count * d).reshape(count, d)
-        above = discrete_gaussian(rng, s / np.sqrt(2.0), count * (dimension - d))
+        diagonal = whole_draws(rng, s, count * d).reshape(count, d)
+        above = whole_draws(rng, s / np.sqrt(2.0), count * (dimension - d))
         return np.hstack([diagonal, above.reshape(count, dimension - d)])
 
     def log_density(self, x: Array) -> Array:

@@ -50,16 +50,17 @@ class Factor:
         ``largest`` columns.
         """
         xp, (P, K, d) = namespace(F), F.shape
-        distinct, group = np.unique(host(q), axis=1, return_inverse=True)
-        group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
-        shifts = on(distinct.T[..., None], F)  # groups x P x 1
-        if d > largest or P * len(shifts) * d * d > _LARGEST_FACTOR:
-            return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group, majorant)
         gpu = not isinstance(F, np.ndarray)
         chunks = chunks_of(K) if gpu and not majorant and q.shape[1] == K else 1
         if chunks > 1:  # a Hessian costs little there: one for each chunk, alike in sweeps
             step, group = 1, np.repeat(np.arange(chunks), K // chunks)
             shifts = q.reshape(P, chunks, -1).mean(axis=2).T[..., None]
+        else:
+            distinct, group = np.unique(host(q), axis=1, return_inverse=True)
+            group = np.zeros(0, dtype=int) if distinct.shape[1] == 1 else group.reshape(-1)
+            shifts = on(distinct.T[..., None], F)  # groups x P x 1
+        if d > largest or P * len(shifts) * d * d > _LARGEST_FACTOR:
+            return cls(problem.hessian_diagonals(F, Z, majorant) + shifts, group, majorant)
         H = problem.hessians(F, Z, step, majorant, chunks)
         # Duplicated columns make H singular; a shift far below its own rounding noise keeps the
         # inverse finite.
@@ -77,12 +78,9 @@ class Factor:
         """M^{-1} G."""
         if not self.group.size:
             return self._apply(0, G)
-        size = G.shape[1] // len(self.inverses)
-        if not isinstance(G, np.ndarray) and np.array_equal(
-            self.group, np.repeat(np.arange(len(self.inverses)), size)
-        ):
+        if not isinstance(G, np.ndarray) and (chunks := self.chunks(G.shape[1])):
             xp, (P, K, d) = namespace(G), G.shape
-            chunked = G.reshape(P, -1, size, d).transpose(1, 0, 2, 3)
+            chunked = G.reshape(P, chunks, -1, d).transpose(1, 0, 2, 3)
             return xp.matmul(chunked, self.inverses).transpose(1, 0, 2, 3).reshape(P, K, d)
         out = namespace(G).empty_like(G)
         for i in range(len(self.inverses)):
@@ -93,6 +91,16 @@ class Factor:
             some = slice(int(chosen[0]), int(chosen[-1]) + 1) if together else on(chosen, G)
             out[:, some] = self._apply(i, G[:, some])
         return out
+
+    def chunks(self, replicas: int) -> int:
+        """In how many chunks of equal length, one after the other, replicas share inverses; 0 if
+        they do not.
+        """
+        if self.inverses.ndim != 4:
+            return 0
+        count = len(self.inverses)
+        in_order = np.repeat(np.arange(count), replicas // count)
+        return count if not self.group.size or np.array_equal(self.group, in_order) else 0
 
     def _apply(self, i: int, G: Vectors) -> Vectors:
         M = self.inverses[i]

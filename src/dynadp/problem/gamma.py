@@ -21,7 +21,7 @@ def default_gamma(terms: Terms, q: Numbers | float = 0.0, reach: Numbers | float
     residuals k_{m+3} (r + 1) for k_{m+2} r.
 
     Only public numbers enter. It lies well above the rounding error
-    (:func:`~dynadp.problem.solver.rounding_error`) of any vector of norm up to r = ``reach`` +
+    (:func:`~dynadp.problem.certificate.rounding_error`) of any vector of norm up to r = ``reach`` +
     min(1e5, sqrt(2 C L(0)/rho)), where sqrt(2 C L(0)/rho) bounds ||argmin Z_p||. Longer vectors
     need a larger gamma. It is a target for solvers; private runs promise :func:`reachable_gamma`.
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from dynadp._arrays import Array, Rows, host, namespace, norm, on
+from dynadp._arrays import Array, Rows, host, namespace, norm, on, one_kernel
 from dynadp.data import Block, Shard, StreamedShard
 from dynadp.errors import DeclarationError
 from dynadp.problem.answers import answers_of
@@ -365,8 +365,15 @@ def whole_slopes(
     slopes = loss.slope(z)
     if weights is not None:
         slopes = slopes * weights
-    slopes = xp.rint(slopes / step)
-    return xp.where(xp.isnan(slopes), 0.0, xp.clip(slopes, -1 / step, 1 / step))
+    if isinstance(slopes, np.ndarray):
+        return _rounded(np, slopes, step)
+    return one_kernel(_rounded)(slopes, step)
+
+
+def _rounded(xp: Any, slopes: Array, step: float) -> Array:
+    """rint(slope/h), within 1/h; 0 for no number."""
+    whole = xp.rint(slopes / step)
+    return xp.where(xp.isnan(whole), 0.0, xp.clip(whole, -1 / step, 1 / step))
 
 
 def integer_rows_of(

@@ -120,11 +120,11 @@ class StackedProblem(Problem):
         self.rows = stack_rows(blocks, replicas, storage)
         weights = np.repeat(self.C / self.counts, np.diff(self.rows.offsets))[:, None]
         like = self.rows.matrix if isinstance(self.rows, DenseRows) else weights
-        self._by_class: Array | None = None
+        self.by_class: Array | None = None
         if class_weights != EVEN:
             assert labels is not None
             by_class = row_weights(np.concatenate(labels), class_weights)
-            self._by_class, weights = on(by_class, like), weights * by_class[:, None]
+            self.by_class, weights = on(by_class, like), weights * by_class[:, None]
             self.roundings = self.roundings_for(1)
         self.row_weight = on(weights, like)  # C/B_p, or w_y C/B_p, for every row
         self.roundings = Roundings(*(on(bound, like) for bound in self.roundings))
@@ -208,9 +208,9 @@ class StackedProblem(Problem):
             for p in range(nodes.start, nodes.stop):
                 own = Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step]
                 weights = self.curvatures(own, majorant, chunks) * (self.C[p] / len(own))
-                if self._by_class is not None:
+                if self.by_class is not None:
                     low, high = self.rows.offsets[p], self.rows.offsets[p + 1]
-                    weights = weights * self._by_class[low:high:step]
+                    weights = weights * self.by_class[low:high:step]
                 out[:, p] = self.rows.gram(p, weights, step)
                 out[:, p, diagonal, diagonal] += ridge[:, p]
 
