@@ -23,10 +23,10 @@ SEVERAL = (
 )
 
 
-def digits(value: float, count: int) -> str:
+def significant(value: float, count: int) -> str:
     """Write so many digits, zeros at the end too, so that a rounded number does not look exact.
 
-    >>> digits(2.0, 4), digits(0.03, 3), digits(1234.5, 4)
+    >>> significant(2.0, 4), significant(0.03, 3), significant(1234.5, 4)
     ('2.000', '0.0300', '1234')
     """
     return f"{value:#.{count}g}".rstrip(".")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp import runs
-from dynadp._intervals import digits
+from dynadp._intervals import significant
 from dynadp.cli.options import FILE, option
 from dynadp.cli.output import Answer, prints_answer
 
@@ -82,10 +82,10 @@ def _shown(model: "Model", found: "tuple[Coefficient, ...]", everything: bool) -
         table.add_column(name, justify="right")
     table.add_column("unit", overflow="fold")
     for one in clear:
-        wide = "" if one.se is None else digits(runs.Z * one.se, 3)
+        wide = "" if one.se is None else significant(runs.Z * one.se, 3)
         z = "" if one.z is None else f"{one.z:.1f}"
-        reference = "" if one.reference is None else digits(one.reference, 4)
-        shown = (one.feature, digits(one.value, 4), wide, z, reference, one.unit)
+        reference = "" if one.reference is None else significant(one.reference, 4)
+        shown = (one.feature, significant(one.value, 4), wide, z, reference, one.unit)
         table.add_row(*([str(one.class_)] if several else []), *shown)
     yield table
     left = len(ranked) - len(clear)

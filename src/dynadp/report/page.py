@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp._files import write_whole
-from dynadp._intervals import digits
+from dynadp._intervals import significant
 from dynadp.errors import DeclarationError
 from dynadp.privacy import Event, Total, group_by_node, guesses_in_100, upper_bound
 from dynadp.privacy import guarantee as privacy_guarantee
@@ -99,7 +99,7 @@ def environment() -> Any:
         "percent": lambda share: f"{share:.1%}",
         "short": shortened,
         "spare": spare_attempts,
-        "digits": digits,
+        "significant": significant,
         "guesses": guesses_in_100,
     }
     return found
