@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Rows
+from dynadp.data.coded import CodedRows, plain
 from dynadp.data.contributions import selected, staying_rows
 from dynadp.data.people import PersonNumbers, first_rows_at_nodes, person_codes
 from dynadp.data.readers import source
@@ -48,14 +49,16 @@ def load_shard(
     values = _Growing(float) if sparse else _Growing(float, schema.dimension)
     index, lengths, y = _Growing(np.int32), _Growing(np.int32), _Growing(float)
     people = _Growing(np.int64)
-    for batch in given.batches(schema.read_columns, size):
+    for batch in given.coded_batches(schema.read_columns, size, schema.id_columns):
         keep = staying(batch, start)
         if keep.any():
             with counted_among(start + np.flatnonzero(keep)):
-                piece = limited.shard(selected(batch, keep), name)
+                piece = _bounded(limited, selected(batch, keep), name)
             y.add(piece.y)
             if schema.person is not None:
-                people.add(numbered(batch[schema.person][keep]))
+                ids = batch[schema.person]
+                assert isinstance(ids, np.ndarray)
+                people.add(numbered(ids[keep]))
             values.add(piece.signed.data if sparse else piece.signed)
             if sparse:
                 index.add(piece.signed.indices)
@@ -70,6 +73,13 @@ def load_shard(
     whose = None if schema.person is None else people.done()
     held = Shard.frozen(matrix, y.done(), name, whose, schema.label.kind, schema.classes)
     return held if most is None else held.filled(most)
+
+
+def _bounded(schema: Schema, kept: CodedRows, name: str) -> Shard:
+    try:
+        return schema.shard(kept, name)
+    except CellError:  # which counts distinct cells
+        return schema.shard(plain(kept), name)
 
 
 def table(schema: Schema, data: Any, *, also: Sequence[str] = ()) -> RawTable:
