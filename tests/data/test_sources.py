@@ -613,6 +613,21 @@ def test_a_missing_package_is_named_with_what_to_install(package, name, tmp_path
 # what it may touch
 
 
+@pytest.mark.parametrize("memory", [None, 16 << 20])
+def test_reading_by_way_of_arrow_imports_no_pandas(memory, tmp_path):
+    text = (
+        "import sys\n"
+        "from dynadp.data import files\n"
+        "from dynadp.data.datasets.synthetic import census_schema\n"
+        "from dynadp.data.readers import source\n"
+        "from dynadp.data.survey import survey\n"
+        f"files._LARGE = 0; given = source(sys.argv[1], memory={memory})\n"
+        "print(survey(census_schema(), given).rows, *{'pandas', 'pyarrow'} & set(sys.modules))"
+    )
+    path = parquet(tmp_path, pa.table(dict(DATA.train)))
+    assert script(text, path) == ["300", "pyarrow"]
+
+
 @pytest.mark.parametrize("query", [files._query, files._arrow_query])
 def test_duckdb_may_read_the_given_file_and_nothing_else(query, tmp_path):
     path, other = parquet(tmp_path), parquet(tmp_path, name="other.parquet")

@@ -81,6 +81,18 @@ def plain(table: Mapping[str, Coded]) -> dict[str, NDArray[Any]]:
     }
 
 
+def unboxed(column: Any) -> NDArray[Any]:
+    """Return whole numbers or float64 of Arrow's, NaN for nulls, where they lie: its own
+    ``to_numpy`` imports pandas.
+    """
+    if column.null_count:
+        column = column.fill_null(float("nan"))
+    kind, buffer = np.dtype(str(column.type)), column.buffers()[1]
+    if not len(column):
+        return np.empty(0, dtype=kind)
+    return np.frombuffer(buffer, kind, len(column), column.offset * kind.itemsize)
+
+
 class Distinct:
     """Dictionary-encoded arrays of Arrow's as codes and distinct cells; the cells stay the same
     object as long as they are the same.
@@ -100,4 +112,4 @@ class Distinct:
         codes, nulls = column.indices, bool(column.indices.null_count)
         if nulls:
             codes = codes.cast("int64").fill_null(len(values))
-        return DictionaryColumn(codes.to_numpy(zero_copy_only=False), self._cells, nulls)
+        return DictionaryColumn(unboxed(codes), self._cells, nulls)

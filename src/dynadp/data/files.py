@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dynadp.data.coded import CodedRows, Distinct
+from dynadp.data.coded import CodedRows, Distinct, unboxed
 from dynadp.data.sources import RawTable, Source, Stamp, foreign_errors, need, odd_type, whole_cells
 from dynadp.errors import DataError, DatasetError, DeclarationError
 
@@ -189,7 +189,7 @@ def _parquet(path: Path, name: str) -> Source:
         distinct = [Distinct() for _ in names]
         for batch in _arrow_query(path, name, sql, size):
             yield {
-                wanted: column.to_numpy(zero_copy_only=False) if cast == "DOUBLE" else code(column)
+                wanted: unboxed(column) if cast == "DOUBLE" else code(column)
                 for wanted, cast, code, column in zip(
                     names, casts, distinct, batch.columns, strict=True
                 )

@@ -22,6 +22,7 @@ from dynadp.data.sources import RawTable
 from dynadp.data.values import normalise
 from dynadp.errors import CellError, DataError
 
+_ROOM = 1 << 20  # rows for which room is made at once, at most: their number may be wrong
 _BATCH = 8192  # rows bounded at once: some MB of cells and features beside the result
 
 
@@ -46,7 +47,8 @@ def load_shard(
     sparse, start, given, limited = schema.centre is None, 0, source(data), schema.limited()
     most = require_declared(rows, name) if schema.hides_counts else None
     staying, numbered = staying_rows(schema, given, most), PersonNumbers(schema.missing_values)
-    values = _Growing(float) if sparse else _Growing(float, schema.dimension)
+    room = min(rows or 0, _ROOM)
+    values = _Growing(float) if sparse else _Growing(float, schema.dimension, room=room)
     index, lengths, y = _Growing(np.int32), _Growing(np.int32), _Growing(float)
     people = _Growing(np.int64)
     for batch in given.coded_batches(schema.read_columns, size, schema.id_columns):
@@ -151,8 +153,8 @@ def _owner(cell: Any) -> str:
 class _Growing:
     """An array that grows at its end in place (realloc): two copies of it are never held."""
 
-    def __init__(self, dtype: Any, *width: int) -> None:
-        self._array, self.used = np.empty((0, *width), dtype=dtype), 0
+    def __init__(self, dtype: Any, *width: int, room: int = 0) -> None:
+        self._array, self.used = np.empty((room, *width), dtype=dtype), 0
 
     def add(self, part: NDArray[Any]) -> None:
         end = self.used + len(part)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynadp.data.coded import DictionaryColumn, Distinct
+from dynadp.data.coded import DictionaryColumn, Distinct, unboxed
 from dynadp.data.sources import Source, foreign_errors, need, odd_type
 from dynadp.errors import DataError
 
@@ -155,7 +155,7 @@ def _maker(given: Source, name: str, kind: Any, text: bool) -> Callable[[Any], C
 
     def numbers(column: Any) -> CodedColumn:
         column = column.cast(arrow.uint8()) if types.is_boolean(kind) else column
-        return np.asarray(column.cast(arrow.float64()).to_numpy(zero_copy_only=False))
+        return unboxed(column.cast(arrow.float64()))
 
     return numbers
 
