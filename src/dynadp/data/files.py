@@ -182,9 +182,6 @@ def _parquet(path: Path, name: str) -> Source:
             }
 
     def coded(names: tuple[str, ...], size: int) -> Iterator[CodedRows]:
-        if any(kinds[wanted].endswith("HUGEINT") for wanted in names):
-            yield from read(names, size)  # Arrow has no such integers
-            return
         sql, casts = query(names)
         distinct = [Distinct() for _ in names]
         for batch in _arrow_query(path, name, sql, size):
