@@ -5,6 +5,7 @@ import time
 from benchmarks import (
     consensus,
     dask_glm_admm,
+    files,
     growth,
     network,
     outputs,
@@ -27,6 +28,7 @@ ALL = (
     sweep,
     private,
     sums,
+    files,
     storage,
     penalty,
     outputs,

@@ -11,16 +11,26 @@ from dynadp.data import files, streaming
 def passes(monkeypatch):
     """How often each file was read from its beginning, by DuckDB or by Arrow."""
     seen = Counter()
-    query, opened = files._query, streaming._opened
+    opened = streaming._opened
 
-    def counted_query(path, name, sql, size):
-        seen[path.name] += sql.startswith("SELECT")
-        return query(path, name, sql, size)
+    def counted(query):
+        def counted_query(path, name, sql, size):
+            seen[path.name] += sql.startswith("SELECT")
+            return query(path, name, sql, size)
+
+        return counted_query
 
     def counted_opening(given, names, *more):
         seen[given.stamp.path.name] += bool(names)
         return opened(given, names, *more)
 
-    monkeypatch.setattr(files, "_query", counted_query)
+    for query in ("_query", "_arrow_query"):
+        monkeypatch.setattr(files, query, counted(getattr(files, query)))
     monkeypatch.setattr(streaming, "_opened", counted_opening)
     return seen
+
+
+@pytest.fixture(params=["rows", "arrow"])
+def either_way(request, monkeypatch):
+    """Files are read as rows of Python's objects, and as codes by way of Arrow."""
+    monkeypatch.setattr(files, "_LARGE", 0 if request.param == "arrow" else 1 << 60)

@@ -44,6 +44,7 @@ def write(path, rows, quoting=csv.QUOTE_MINIMAL):
     return path
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_same_cells_have_the_same_seal_in_every_form(tmp_path):
     import polars
 

@@ -157,6 +157,7 @@ def content(made):
     return [(part.dtype, part.shape, part.tobytes()) for part in (*parts, made.y)]
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_every_origin_gives_the_same_shard_to_the_last_bit(origin, plan, tmp_path):
@@ -232,6 +233,7 @@ def test_the_size_of_batches_does_not_matter(rows, size, more):
             load_shard(schema, raw, "n", size=size)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_numbers_booleans_and_decimals_of_a_typed_file_match_what_is_declared(tmp_path):
     made = pa.table(
         {
@@ -287,6 +289,7 @@ SPELLED = {
 }
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("declared", [(0, 1), (0.0, 1.0)])
 @pytest.mark.parametrize("origin", SPELLED)
 def test_labels_that_are_numbers_match_by_value_however_they_are_written(
@@ -457,6 +460,7 @@ def refused(message, data, schema=ABY, kind=DataError):
     return str(refusal.value)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("name", CASES)
 def test_a_broken_file_is_refused_without_showing_a_cell(name, tmp_path, caplog, capfd):
     content, message = CASES[name]
@@ -469,6 +473,7 @@ def test_a_broken_file_is_refused_without_showing_a_cell(name, tmp_path, caplog,
     assert SECRET not in caplog.text + out + err + "".join(str(warning.message) for warning in told)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_damaged_parquet_file_is_refused_without_showing_a_cell(tmp_path):
     cells = [f"{SECRET} {i}" for i in range(2000)]
     made = pa.table({"a": np.arange(2000.0), "b": cells, "y": [0] * 2000})
@@ -608,7 +613,23 @@ def test_a_missing_package_is_named_with_what_to_install(package, name, tmp_path
 # what it may touch
 
 
-def test_duckdb_may_read_the_given_file_and_nothing_else(tmp_path):
+@pytest.mark.parametrize("memory", [None, 16 << 20])
+def test_reading_by_way_of_arrow_imports_no_pandas(memory, tmp_path):
+    text = (
+        "import sys\n"
+        "from dynadp.data import files\n"
+        "from dynadp.data.datasets.synthetic import census_schema\n"
+        "from dynadp.data.readers import source\n"
+        "from dynadp.data.survey import survey\n"
+        f"files._LARGE = 0; given = source(sys.argv[1], memory={memory})\n"
+        "print(survey(census_schema(), given).rows, *{'pandas', 'pyarrow'} & set(sys.modules))"
+    )
+    path = parquet(tmp_path, pa.table(dict(DATA.train)))
+    assert script(text, path) == ["300", "pyarrow"]
+
+
+@pytest.mark.parametrize("query", [files._query, files._arrow_query])
+def test_duckdb_may_read_the_given_file_and_nothing_else(query, tmp_path):
     path, other = parquet(tmp_path), parquet(tmp_path, name="other.parquet")
     settings = {name: name for name in files._ALONE} | {
         "enable_external_access": "enable_external_access"
@@ -626,7 +647,7 @@ def test_duckdb_may_read_the_given_file_and_nothing_else(tmp_path):
         "SELECT * FROM read_csv('https://example.org/rows.csv')",
     ):
         with pytest.raises(DataError, match="cannot be read"):
-            list(files._query(path, "x", forbidden, 10))
+            list(query(path, "x", forbidden, 10))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other.parquet", "rows.parquet"]
 
 
@@ -677,6 +698,7 @@ def test_reading_files_needs_neither_pandas_nor_arrow_and_leaves_nothing_at_home
 
 PEAK = """
 import sys
+from dynadp.data import files
 from dynadp.data.datasets.synthetic import census_schema
 from dynadp.data.loading import load_shard, table
 schema = census_schema()
@@ -684,7 +706,8 @@ path, small, how = sys.argv[1:]
 def peak():
     lines = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
     return int(lines[0].split()[1]) * 1024
-load_shard(schema, small)
+files._LARGE = 0
+load_shard(schema, small)  # imports
 before = peak()
 made = load_shard(schema, path) if how == "streamed" else schema.shard(table(schema, path))
 held = made.signed.data, made.signed.indices, made.signed.indptr, made.y
@@ -713,6 +736,7 @@ def test_mixed_line_ends_are_said(tmp_path):
         list(source(tmp_path / "mixed.csv").batches(["a", "b"]))
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("declared", [(0, 1), (0.0, 1.0), ("0", "1")])
 @pytest.mark.parametrize("spelled", ["1", "1.0", "1.", "1.00"])
 def test_a_whole_number_may_be_written_with_a_point_in_every_form(tmp_path, declared, spelled):

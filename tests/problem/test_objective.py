@@ -15,7 +15,7 @@ from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.residual_losses import LogisticCosh, PseudoHuber
-from dynadp.problem.storage import DenseRows, SparseRows, stack_rows
+from dynadp.problem.storage import DenseRows, SeparateRows, SparseRows, stack_rows
 
 
 def blocks(counts, d, seed=0, density=0.5):
@@ -24,13 +24,14 @@ def blocks(counts, d, seed=0, density=0.5):
 
 
 @pytest.mark.parametrize("counts", [(4, 4, 4), (1, 7, 3), (5,)], ids=str)
-@pytest.mark.parametrize("make", [DenseRows, SparseRows])
+@pytest.mark.parametrize("make", [DenseRows, SeparateRows, SparseRows])
 @pytest.mark.parametrize("as_sparse", [False, True])
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_stacked_products_are_the_nodes_products(counts, make, as_sparse, replicas):
     rng = np.random.default_rng(1)
     parts = blocks(counts, 6)
-    rows = make([csr_array(part) for part in parts] if as_sparse else parts)
+    listed = [csr_array(part) for part in parts] if as_sparse else parts
+    rows = make(parts if make is SeparateRows else listed)
     F, S = rng.normal(size=(len(counts), replicas, 6)), rng.normal(size=(sum(counts), replicas))
     np.testing.assert_allclose(
         rows.margins(F),
@@ -126,6 +127,15 @@ def test_asked_storage_is_used(storage):
         type(stack_rows(blocks((3, 3), 4), storage=storage))
         is {"dense": DenseRows, "csr": SparseRows}[storage]
     )
+
+
+def test_rows_of_large_nodes_are_not_copied(monkeypatch):
+    parts = blocks((40, 50), 200)
+    monkeypatch.setattr(storage_module, "_WORTH_NO_COPY", parts[0].nbytes)
+    large = stack_rows(parts, storage="dense")
+    assert all(a.matrix is b for a, b in zip(large.blocks, parts, strict=True))
+    monkeypatch.setattr(storage_module, "_WORTH_NO_COPY", parts[0].nbytes + 1)
+    assert type(stack_rows(parts, storage="dense")) is DenseRows
 
 
 def test_unknown_storage_is_refused():

@@ -134,6 +134,7 @@ def test_a_check_by_headers_reads_no_row_and_plans(place, monkeypatch):
     answered("study", {**ANSWERS, "counts": counts, "seed": "simulation"}).start.write("study")
     answered("open", {**ANSWERS, "seed": "simulation"}).start.write("open")
     monkeypatch.setattr(sources.Source, "batches", refuse)
+    monkeypatch.setattr(sources.Source, "coded_batches", refuse)
     found = LocalRun.load("study/run.toml", headers=True).check()
     assert found.plan is not None
     assert {node: own.rows for node, own in found.nodes.items()} == dict.fromkeys(

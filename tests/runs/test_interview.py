@@ -111,6 +111,7 @@ def test_nothing_but_the_first_line_is_read(place, monkeypatch):
         raise AssertionError("rows were read")
 
     monkeypatch.setattr(sources.Source, "batches", refuse)
+    monkeypatch.setattr(sources.Source, "coded_batches", refuse)
     (place / "north.csv").write_text('age,job,since,pay,town,ill\n"never closed')
     _, _, shown = held("study", {}, ANSWERS)
     assert SECRET not in " ".join(shown)

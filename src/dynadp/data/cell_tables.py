@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array
+from dynadp.data.coded import DictionaryColumn
 from dynadp.data.row_blocks import Features
-from dynadp.data.streaming import DictionaryColumn
 from dynadp.errors import CellError
 
 

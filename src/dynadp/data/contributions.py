@@ -6,24 +6,24 @@ temporary file, in partitions, and each partition is decided by itself, so that 
 with the number of people. One bit for each row is left, which later passes look up.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from secrets import token_bytes
 from tempfile import SpooledTemporaryFile, gettempdir
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dynadp.data.coded import Coded, CodedRows, DictionaryColumn
 from dynadp.data.people import MOST, Contributions, spelled_id
 from dynadp.data.readers import LEAST_MEMORY
 from dynadp.data.schema import Schema
 from dynadp.data.shard import first_of
-from dynadp.data.sources import RawTable, Source
+from dynadp.data.sources import Source
 from dynadp.data.streaming import (
     CodedTable,
-    DictionaryColumn,
     coded_batches,
     length,
     rows_at_once,
@@ -36,12 +36,14 @@ _DECIDED = 128  # bytes that deciding takes for each row of a partition
 _PARTITIONS = 256  # at most
 _IDS = 8  # an id takes as much memory as so many other cells
 
-Staying = Callable[[RawTable, int], NDArray[np.bool_]]
+_Cells = TypeVar("_Cells", bound=Coded)
+Staying = Callable[[CodedRows, int], NDArray[np.bool_]]
 
 
-def selected(table: RawTable, keep: NDArray[np.bool_]) -> RawTable:
+def selected(table: Mapping[str, _Cells], keep: NDArray[np.bool_]) -> dict[str, _Cells]:
     """Return some of the rows; the table itself where all are meant."""
-    return table if keep.all() else {name: cells[keep] for name, cells in table.items()}
+    every: dict[str, Any] = dict(table)
+    return every if keep.all() else {name: cells[keep] for name, cells in every.items()}
 
 
 def staying_rows(schema: Schema, given: Source, most: int | None = None) -> Staying:
@@ -77,9 +79,11 @@ def _staying_rows(schema: Schema, given: Source) -> Staying:
         return lambda batch, start: bits.part(start, len(batch[person]))
     people = Contributions(schema.rows_per_person, schema.missing_values)
 
-    def staying(batch: RawTable, start: int) -> NDArray[np.bool_]:
+    def staying(batch: CodedRows, start: int) -> NDArray[np.bool_]:
         keep = schema.kept(batch)
-        keep[keep] = people.first(batch[person][keep])
+        ids = batch[person]
+        assert isinstance(ids, np.ndarray)
+        keep[keep] = people.first(ids[keep])
         return keep
 
     return staying

@@ -9,10 +9,11 @@ from scipy.sparse import csr_array, eye_array
 
 from dynadp._arrays import Array, Rows
 from dynadp.data.cell_tables import CellTable, refused
+from dynadp.data.coded import DictionaryColumn
 from dynadp.data.crosses import Cross, Crossed
 from dynadp.data.row_blocks import Features
 from dynadp.data.schema import Schema
-from dynadp.data.streaming import CodedColumn, CodedTable, DictionaryColumn
+from dynadp.data.streaming import CodedColumn, CodedTable
 
 
 class CrossTables:

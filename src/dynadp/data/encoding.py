@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import Array, Rows
 from dynadp.data.cell_tables import CellTable, Kept, refused
+from dynadp.data.coded import DictionaryColumn
 from dynadp.data.columns import Column, Cross, Numeric
 from dynadp.data.contributions import RowsLeft, row_bits
 from dynadp.data.cross_tables import CrossTables
@@ -26,7 +27,6 @@ from dynadp.data.sources import Source
 from dynadp.data.streaming import (
     CodedColumn,
     CodedTable,
-    DictionaryColumn,
     coded_batches,
     rows_at_once,
 )

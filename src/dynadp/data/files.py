@@ -8,17 +8,20 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from dynadp.data.coded import CodedRows, Distinct, unboxed
 from dynadp.data.sources import RawTable, Source, Stamp, foreign_errors, need, odd_type, whole_cells
 from dynadp.errors import DataError, DatasetError, DeclarationError
 
 Separator = Literal[",", ";", "\t"]
 
 _HEADER = 1 << 20  # bytes; a longer first line is no header
+_LARGE = 1 << 19  # bytes of a file, from which on Arrow is used where it is there
 # DuckDB without extensions, secrets, files to spill into or a look at Python's variables; one
 # thread keeps it small
 _ALONE = {
@@ -78,17 +81,29 @@ def _csv(path: Path, name: str, separator: Separator | None, zipped: bool) -> So
         "strict_mode = true, null_padding = false, hive_partitioning = false, buffer_size = 8000000"
     )
 
+    def query(names: tuple[str, ...]) -> str:
+        cells = ", ".join(
+            f"coalesce(c{columns.index(wanted)}, '') AS n{i}" for i, wanted in enumerate(names)
+        )
+        return f"SELECT {cells} FROM read_csv({_quoted(path)}, {options})"
+
     def read(names: tuple[str, ...], size: int) -> Iterator[RawTable]:
-        cells = ", ".join(f"coalesce(c{columns.index(wanted)}, '')" for wanted in names)
-        for rows in _query(
-            path, name, f"SELECT {cells} FROM read_csv({_quoted(path)}, {options})", size
-        ):
+        for rows in _query(path, name, query(names), size):
             yield {
                 wanted: whole_cells(column)
                 for wanted, column in zip(names, zip(*rows, strict=True), strict=True)
             }
 
-    return Source(name, columns, read, True, Stamp.of(path))
+    def coded(names: tuple[str, ...], size: int) -> Iterator[CodedRows]:
+        distinct = [Distinct() for _ in names]
+        for batch in _arrow_query(path, name, query(names), size):
+            yield {
+                wanted: code(column)
+                for wanted, code, column in zip(names, distinct, batch.columns, strict=True)
+            }
+
+    stamp = Stamp.of(path)
+    return Source(name, columns, read, True, stamp, _coded=coded if _worth_arrow(stamp) else None)
 
 
 def _header(
@@ -148,23 +163,38 @@ def _parquet(path: Path, name: str) -> Source:
     ]
     kinds = {str(row[0]): str(row[1]) for row in described}
 
-    def read(names: tuple[str, ...], size: int) -> Iterator[RawTable]:
-        cells = []
-        for wanted in names:
+    def query(names: tuple[str, ...]) -> tuple[str, list[str]]:
+        cells, casts = [], []
+        for i, wanted in enumerate(names):
             kind, quoted = kinds[wanted].split("(")[0], '"' + wanted.replace('"', '""') + '"'
             if kind not in _CASTS or kinds[wanted].endswith("]"):
                 raise odd_type(name, wanted, kinds[wanted])
-            cast = _CASTS[kind]
-            cells.append(f"CAST({quoted} AS {cast})" if cast else quoted)
-        for rows in _query(path, name, f"SELECT {', '.join(cells)} FROM {table}", size):
+            casts.append(cast := _CASTS[kind])
+            cells.append(f"{f'CAST({quoted} AS {cast})' if cast else quoted} AS n{i}")
+        return f"SELECT {', '.join(cells)} FROM {table}", casts
+
+    def read(names: tuple[str, ...], size: int) -> Iterator[RawTable]:
+        sql, casts = query(names)
+        for rows in _query(path, name, sql, size):
             yield {
-                wanted: np.array(column, dtype=float)
-                if cell.endswith("AS DOUBLE)")
-                else whole_cells(column)
-                for wanted, cell, column in zip(names, cells, zip(*rows, strict=True), strict=True)
+                wanted: np.array(column, dtype=float) if cast == "DOUBLE" else whole_cells(column)
+                for wanted, cast, column in zip(names, casts, zip(*rows, strict=True), strict=True)
             }
 
-    return Source(name, tuple(kinds), read, stamp=Stamp.of(path), parquet=True)
+    def coded(names: tuple[str, ...], size: int) -> Iterator[CodedRows]:
+        sql, casts = query(names)
+        distinct = [Distinct() for _ in names]
+        for batch in _arrow_query(path, name, sql, size):
+            yield {
+                wanted: unboxed(column) if cast == "DOUBLE" else code(column)
+                for wanted, cast, code, column in zip(
+                    names, casts, distinct, batch.columns, strict=True
+                )
+            }
+
+    stamp = Stamp.of(path)
+    fast = coded if _worth_arrow(stamp) else None
+    return Source(name, tuple(kinds), read, stamp=stamp, parquet=True, _coded=fast)
 
 
 def _quoted(path: Path) -> str:
@@ -175,21 +205,50 @@ def _query(path: Path, name: str, sql: str, size: int) -> Iterator[list[tuple[An
     """Yield rows of the answer as they are computed, by a DuckDB that may read this file and
     nothing else, and write nowhere.
     """
-    duckdb = need("duckdb", "CSV and Parquet files")
-    if any(mark in str(path) for mark in "*?["):
-        raise DeclarationError(
-            f"{name}: the path has a *, ? or [, which would stand for several files; rename it"
-        )
+    duckdb = _reader(path, name)
     with foreign_errors() as dropped, duckdb.connect(":memory:", config=_ALONE) as connection:
-        connection.execute(f"SET allowed_paths = [{_quoted(path)}]")
-        connection.execute("SET enable_progress_bar = false")  # it would draw on stdout
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
+        _lock(connection, path)
         answer = connection.execute(sql)
         while rows := answer.fetchmany(size):
             yield rows
     if dropped:
         raise DataError(f"{name}{_reason(dropped[0])}")
+
+
+def _arrow_query(path: Path, name: str, sql: str, size: int) -> Iterator[Any]:
+    """Yield the same answer as Arrow's batches, several times as fast."""
+    duckdb = _reader(path, name)
+    with foreign_errors() as dropped, duckdb.connect(":memory:", config=_ALONE) as connection:
+        _lock(connection, path)
+        answer = connection.sql(sql)
+        named = hasattr(answer, "to_arrow_reader")  # older versions of DuckDB have the other name
+        yield from (answer.to_arrow_reader if named else answer.fetch_arrow_reader)(size)
+    if dropped:
+        for _ in _query(path, name, sql, size):  # says why
+            pass
+        raise DataError(f"{name}{_reason(dropped[0])}")
+
+
+def _worth_arrow(stamp: Stamp | None) -> bool:
+    """Return whether PyArrow is there, and the file so large that its import pays."""
+    large = stamp is not None and stamp.size >= _LARGE
+    return large and find_spec("pyarrow") is not None
+
+
+def _reader(path: Path, name: str) -> Any:
+    if any(mark in str(path) for mark in "*?["):
+        raise DeclarationError(
+            f"{name}: the path has a *, ? or [, which would stand for several files; rename it"
+        )
+    return need("duckdb", "CSV and Parquet files")
+
+
+def _lock(connection: Any, path: Path) -> None:
+    """Let a connection read this file and nothing else, and write nowhere."""
+    connection.execute(f"SET allowed_paths = [{_quoted(path)}]")
+    connection.execute("SET enable_progress_bar = false")  # it would draw on stdout
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
 
 
 def _reason(complaint: str) -> str:

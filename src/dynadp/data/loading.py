@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dynadp._arrays import Rows
+from dynadp.data.coded import CodedRows, plain
 from dynadp.data.contributions import selected, staying_rows
 from dynadp.data.people import PersonNumbers, first_rows_at_nodes, person_codes
 from dynadp.data.readers import source
@@ -21,6 +22,7 @@ from dynadp.data.sources import RawTable
 from dynadp.data.values import normalise
 from dynadp.errors import CellError, DataError
 
+_ROOM = 1 << 20  # rows for which room is made at once, at most: their number may be wrong
 _BATCH = 8192  # rows bounded at once: some MB of cells and features beside the result
 
 
@@ -45,17 +47,20 @@ def load_shard(
     sparse, start, given, limited = schema.centre is None, 0, source(data), schema.limited()
     most = require_declared(rows, name) if schema.hides_counts else None
     staying, numbered = staying_rows(schema, given, most), PersonNumbers(schema.missing_values)
-    values = _Growing(float) if sparse else _Growing(float, schema.dimension)
+    room = min(rows or 0, _ROOM)
+    values = _Growing(float) if sparse else _Growing(float, schema.dimension, room=room)
     index, lengths, y = _Growing(np.int32), _Growing(np.int32), _Growing(float)
     people = _Growing(np.int64)
-    for batch in given.batches(schema.read_columns, size):
+    for batch in given.coded_batches(schema.read_columns, size, schema.id_columns):
         keep = staying(batch, start)
         if keep.any():
             with counted_among(start + np.flatnonzero(keep)):
-                piece = limited.shard(selected(batch, keep), name)
+                piece = _bounded(limited, selected(batch, keep), name)
             y.add(piece.y)
             if schema.person is not None:
-                people.add(numbered(batch[schema.person][keep]))
+                ids = batch[schema.person]
+                assert isinstance(ids, np.ndarray)
+                people.add(numbered(ids[keep]))
             values.add(piece.signed.data if sparse else piece.signed)
             if sparse:
                 index.add(piece.signed.indices)
@@ -70,6 +75,13 @@ def load_shard(
     whose = None if schema.person is None else people.done()
     held = Shard.frozen(matrix, y.done(), name, whose, schema.label.kind, schema.classes)
     return held if most is None else held.filled(most)
+
+
+def _bounded(schema: Schema, kept: CodedRows, name: str) -> Shard:
+    try:
+        return schema.shard(kept, name)
+    except CellError:  # which counts distinct cells
+        return schema.shard(plain(kept), name)
 
 
 def table(schema: Schema, data: Any, *, also: Sequence[str] = ()) -> RawTable:
@@ -141,8 +153,8 @@ def _owner(cell: Any) -> str:
 class _Growing:
     """An array that grows at its end in place (realloc): two copies of it are never held."""
 
-    def __init__(self, dtype: Any, *width: int) -> None:
-        self._array, self.used = np.empty((0, *width), dtype=dtype), 0
+    def __init__(self, dtype: Any, *width: int, room: int = 0) -> None:
+        self._array, self.used = np.empty((room, *width), dtype=dtype), 0
 
     def add(self, part: NDArray[Any]) -> None:
         end = self.used + len(part)

@@ -22,7 +22,9 @@ from scipy.sparse import csr_array
 from dynadp._arrays import Array, Rows
 from dynadp._cards import card, table
 from dynadp._files import digest
+from dynadp.data.coded import Coded, DictionaryColumn
 from dynadp.data.columns import Column, ColumnKind, Declared, with_parts
+from dynadp.data.declared import Block
 from dynadp.data.labels import Answer, Label, Target
 from dynadp.data.people import first_rows, person_codes
 from dynadp.data.row_blocks import whole_features
@@ -30,7 +32,7 @@ from dynadp.data.shard import Shard, first_of, require_declared
 from dynadp.data.values import absent, days_of, to_array
 from dynadp.errors import CellError, DataError, DeclarationError
 
-Table = Mapping[str, ArrayLike]
+Table = Mapping[str, ArrayLike | DictionaryColumn]
 
 
 class Schema(Declared):
@@ -208,7 +210,12 @@ class Schema(Declared):
     @property
     def read_columns(self) -> tuple[str, ...]:
         """Names of all raw columns that are read: with the person's, where there is one."""
-        return (*self.raw_columns, *(() if self.person is None else (self.person,)))
+        return (*self.raw_columns, *self.id_columns)
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """The name of the person's column, where there is one."""
+        return () if self.person is None else (self.person,)
 
     @property
     def hides_counts(self) -> bool:
@@ -271,9 +278,7 @@ class Schema(Declared):
                         int(np.argmax(gone[name])),
                         f"the value is missing and the schema says missing = {missing!r}; {advice}",
                     )
-            blocks.append(
-                column.joined({name: (columns[name], gone[name]) for name in column.reads})
-            )
+            blocks.append(self._block(column, columns, gone))
         count = len(blocks[0][0])
         starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
         index = np.hstack(
@@ -296,6 +301,21 @@ class Schema(Declared):
         sparse.eliminate_zeros()
         return sparse
 
+    def _block(
+        self,
+        column: ColumnKind,
+        columns: Mapping[str, Coded],
+        gone: Mapping[str, NDArray[np.bool_]],
+    ) -> Block:
+        """Return the features of a column's cells; of codes, by those of the distinct cells."""
+        name, *others = column.reads
+        cells = columns[name]
+        if isinstance(cells, DictionaryColumn) and not others:
+            found: Block = cells.found(lambda some: column.joined({name: (some, self._gone(some))}))
+            return found
+        read = {name: (_plain(columns[name]), gone[name]) for name in column.reads}
+        return column.joined(read)
+
     def kept(self, table: Table) -> NDArray[np.bool_]:
         """Return which rows stay: those without a missing cell in a column that drops them."""
         columns = self._read(table)
@@ -311,7 +331,7 @@ class Schema(Declared):
         keep = self.kept(table)
         if self.person is None:
             return keep
-        ids = _cells(table, self.person)
+        ids = _plain(_cells(table, self.person))
         if len(ids) != len(keep):
             raise DataError(
                 f"column {self.person!r} has {len(ids)} rows, {self.raw_columns[0]!r} has "
@@ -322,7 +342,10 @@ class Schema(Declared):
 
     def labels(self, table: Table) -> Array:
         """Return y of each row: -1 or +1, the number of its class from 0, or t of the target."""
-        return self.label.read(_cells(table, self.label.name))
+        cells = _cells(table, self.label.name)
+        if isinstance(cells, DictionaryColumn):
+            return np.asarray(cells.found(self.label.read))
+        return self.label.read(cells)
 
     def require_two_values(self, what: str) -> Label:
         """Return the label; refuse one that has not two values, for ``what`` separates two."""
@@ -349,7 +372,7 @@ class Schema(Declared):
         labels = columns[self.label.name]
         if len(labels) != len(keep):
             raise DataError(
-                f"node {name!r}: {len(keep)} rows but labels of shape {labels.shape}; expected "
+                f"node {name!r}: {len(keep)} rows but labels of shape ({len(labels)},); expected "
                 f"one label a row"
             )
         kept = columns if keep.all() else {column: cells[keep] for column, cells in columns.items()}
@@ -357,7 +380,7 @@ class Schema(Declared):
             return Shard.null(null, self.dimension, name, self.label.kind, self.classes)
         people = None
         if self.person is not None:
-            people = person_codes(_cells(table, self.person)[keep], self.missing_values)
+            people = person_codes(_plain(_cells(table, self.person))[keep], self.missing_values)
         with counted_among(np.flatnonzero(keep)):
             held = Shard.of(
                 *(self.rows(kept), self.labels(kept)),
@@ -368,7 +391,7 @@ class Schema(Declared):
             )
         return held.filled(null) if null else held
 
-    def _read(self, table: Table) -> dict[str, NDArray[Any]]:
+    def _read(self, table: Table) -> dict[str, Coded]:
         """Return the schema's columns as arrays of equal length."""
         cells = {name: _cells(table, name) for name in _read_by(self.columns)}
         first = self.raw_columns[0]
@@ -388,8 +411,13 @@ class Schema(Declared):
         scale = np.where(size > 0, scale, 0.0)  # an all-zero row cannot be scaled and stays
         return np.asarray(scale / self.norm)
 
-    def absent(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
+    def absent(self, cells: Coded) -> NDArray[np.bool_]:
         """Return which cells are missing: None, NaN, or a text that is declared to mean it."""
+        if isinstance(cells, DictionaryColumn):
+            return np.asarray(self._gone(cells.cells)[cells.codes])
+        return self._gone(cells)
+
+    def _gone(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
         return absent(cells, self.missing_values)
 
 
@@ -415,7 +443,11 @@ def counted_among(places: NDArray[np.int64]) -> Iterator[None]:
         raise CellError(error.column, int(places[error.row]), error.reason) from None
 
 
-def _cells(table: Table, name: str) -> NDArray[Any]:
+def _plain(cells: Coded) -> NDArray[Any]:
+    return cells.plain if isinstance(cells, DictionaryColumn) else cells
+
+
+def _cells(table: Table, name: str) -> Coded:
     """Return a column as an array; lists keep each cell as it is, so that a missing value among
     texts stays missing.
     """
@@ -423,6 +455,8 @@ def _cells(table: Table, name: str) -> NDArray[Any]:
         column = table[name]
     except KeyError:
         raise DataError(f"column {name!r} of the schema is not in the rows") from None
+    if isinstance(column, DictionaryColumn):
+        return column
     mixed = isinstance(column, list | tuple) and not all(
         type(cell) is type(column[0]) for cell in column
     )

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._files import parse_json, write_bytes
+from dynadp.data.coded import DictionaryColumn
 from dynadp.data.schema import Schema
-from dynadp.data.streaming import DictionaryColumn
 from dynadp.data.values import normalise
 from dynadp.errors import DataError, RecordError
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dynadp.data.coded import CodedRows, DictionaryColumn, coded
 from dynadp.errors import DataError, DeclarationError, DynadpError
 
 RawTable = dict[str, NDArray[Any]]
@@ -62,6 +63,10 @@ class Source:
     stamp: Stamp | None = field(default=None, repr=False)
     parquet: bool = False
     memory: int | None = None
+    # the same with texts as codes, where a reader has them so
+    _coded: Callable[[tuple[str, ...], int], Iterator[CodedRows]] | None = field(
+        default=None, repr=False
+    )
     # what was found out about the rows and later passes need again
     notes: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -74,12 +79,34 @@ class Source:
         """Yield the named columns, ``size`` rows at a time and in order: float64 where the type
         says so, else each cell as it is.
         """
+        self._require_batches(names, size)
+        return self._read(tuple(dict.fromkeys(names)), size)
+
+    def _require_batches(self, names: Sequence[str], size: int) -> None:
         if size < 1 or not names:
             raise DeclarationError(
                 f"batches of {size} rows and {len(names)} columns; expected at least 1 of each"
             )
         self.require(names)
-        return self._read(tuple(dict.fromkeys(names)), size)
+
+    def coded_batches(
+        self, names: Sequence[str], size: int = 65536, plain: Sequence[str] = ()
+    ) -> Iterator[CodedRows]:
+        """Yield the same cells, texts as codes of distinct cells where they repeat, but for the
+        columns ``plain``.
+        """
+        if self._coded is None:
+            batches: Iterator[CodedRows] = self.batches(names, size)
+        else:
+            self._require_batches(names, size)
+            batches = self._coded(tuple(dict.fromkeys(names)), size)
+        for batch in batches:
+            yield {
+                name: (cells.plain if isinstance(cells, DictionaryColumn) else cells)
+                if name in plain
+                else (cells if isinstance(cells, DictionaryColumn) else coded(cells))
+                for name, cells in batch.items()
+            }
 
     def unsplit(self, names: Sequence[str]) -> str | None:
         """Return the advice for a header that was split at the wrong separator, or None.

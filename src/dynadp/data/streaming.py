@@ -8,31 +8,17 @@ they are dropped.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dynadp.data.coded import DictionaryColumn, Distinct, unboxed
 from dynadp.data.sources import Source, foreign_errors, need, odd_type
 from dynadp.errors import DataError
 
 _BUFFER = 1 << 20  # bytes read ahead in each column, instead of the whole of a row group
 _MOST_ROWS = 65536  # at once: decoding gets no faster with more
-
-
-class DictionaryColumn(NamedTuple):
-    """Cells by code: row i holds ``cells[codes[i]]``; the last of the cells is None, for nulls.
-
-    The same ``cells`` object from one batch to the next means the same cells.
-    """
-
-    codes: NDArray[np.integer[Any]]
-    cells: NDArray[Any]
-    nulls: bool  # whether a row may hold the last of them
-
-    def part(self, rows: slice | NDArray[np.bool_]) -> "DictionaryColumn":
-        """Some of the rows."""
-        return DictionaryColumn(self.codes[rows], self.cells, self.nulls)
 
 
 CodedColumn = DictionaryColumn | NDArray[np.float64]
@@ -149,7 +135,7 @@ def _maker(given: Source, name: str, kind: Any, text: bool) -> Callable[[Any], C
     values = kind.value_type if types.is_dictionary(kind) else kind
     real = types.is_floating(values) or types.is_decimal(values)
     if text and (types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is None)):
-        days = _Distinct()
+        days = Distinct()
         return lambda column: days(column.cast(arrow.date32()).dictionary_encode())
     if not (
         real
@@ -160,40 +146,19 @@ def _maker(given: Source, name: str, kind: Any, text: bool) -> Callable[[Any], C
     ):
         raise odd_type(given.name, name, kind)
     if types.is_dictionary(kind) or _is_text(arrow, kind):
-        return _Distinct()
+        return Distinct()
     if text:
-        distinct = _Distinct()
+        distinct = Distinct()
         return lambda column: distinct(
             (column.cast(arrow.float64()) if real else column).dictionary_encode()
         )
 
     def numbers(column: Any) -> CodedColumn:
         column = column.cast(arrow.uint8()) if types.is_boolean(kind) else column
-        return np.asarray(column.cast(arrow.float64()).to_numpy(zero_copy_only=False))
+        return unboxed(column.cast(arrow.float64()))
 
     return numbers
 
 
 def _is_text(arrow: Any, kind: Any) -> bool:
     return bool(arrow.types.is_string(kind) or arrow.types.is_large_string(kind))
-
-
-class _Distinct:
-    """Dictionary-encoded arrays as codes and distinct cells; the cells stay the same object as long
-    as they are the same.
-    """
-
-    def __init__(self) -> None:
-        self._last: Any = None
-        self._cells = np.empty(0, dtype=object)
-
-    def __call__(self, column: Any) -> DictionaryColumn:
-        column = column if hasattr(column, "dictionary") else column.dictionary_encode()
-        values = column.dictionary
-        if self._last is None or not values.equals(self._last):
-            found = [*values.to_pylist(), None]
-            self._last, self._cells = values, np.fromiter(found, dtype=object, count=len(found))
-        codes, nulls = column.indices, bool(column.indices.null_count)
-        if nulls:
-            codes = codes.cast("int64").fill_null(len(values))
-        return DictionaryColumn(codes.to_numpy(zero_copy_only=False), self._cells, nulls)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from dynadp._arrays import Array
+from dynadp.data.coded import CodedRows, plain
 from dynadp.data.contributions import row_bits, selected, staying_rows
 from dynadp.data.encoding import Blocks
 from dynadp.data.readers import source
@@ -111,15 +112,13 @@ def survey(
                 tally.flush()
     else:
         start, staying = 0, staying_rows(schema, given, most)
-        for batch in given.batches(schema.read_columns, size):
+        for batch in given.coded_batches(schema.read_columns, size, schema.id_columns):
             keep = staying(batch, start)
             kept = selected(batch, keep)
             if fingerprint is not None:
                 fingerprint.add(batch if schema.person is None else kept)
             tally.add(kept, start + np.flatnonzero(keep))
             start += len(keep)
-            if start % _SUMMED == 0:
-                tally.flush()
     return tally.survey(None if fingerprint is None else fingerprint.digest())
 
 
@@ -173,7 +172,7 @@ class _Tally:
         self._features = schema.only_features()
         self._waiting: list[csr_array] = []  # features that are summed together
 
-    def add(self, kept: RawTable, places: NDArray[np.int64]) -> None:
+    def add(self, kept: CodedRows, places: NDArray[np.int64]) -> None:
         """Check and count the next rows that stay, row i of which is row ``places[i]`` of all."""
         if places.size:
             try:
@@ -182,10 +181,12 @@ class _Tally:
                 if self.schema.scaling == "none":  # else no row can be too long
                     self.schema.shard(kept, self.name)
             except CellError as error:
-                self._blame(kept, places, error)
+                self._blame(plain(kept), places, error)
             else:
                 self._waiting.append(made)
             self.rows += places.size
+        if sum(made.shape[0] for made in self._waiting) >= _SUMMED:
+            self.flush()
 
     def add_features(self, rows: int, sums: Array) -> None:
         """Count rows that were checked already."""

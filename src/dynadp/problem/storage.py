@@ -1,6 +1,6 @@
 """The signed rows of all nodes in one dense array or in sparse matrices, whichever is faster."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -22,6 +22,7 @@ from dynadp.errors import DeclarationError
 from dynadp.problem.threads import WORKERS, WORTH_SHARING, share_out
 
 Storage = Literal["auto", "dense", "csr"]
+_WORTH_NO_COPY = 1 << 23  # bytes of a node's rows, past which a product a node is as fast
 _WORTH_A_PASS = 200_000  # as WORTH_SHARING, for a pass over the rows, which is handed over once
 
 
@@ -75,6 +76,37 @@ class DenseRows:
     def gram(self, p: int, weights: Array, step: int = 1) -> Array:
         """A_p^T diag(w) A_p over every ``step``-th row of node p, for each line of weights."""
         return _gram(self.matrix[self.offsets[p] : self.offsets[p + 1] : step], weights)
+
+
+class SeparateRows(DenseRows):
+    """Each node's rows as they are, not copied into one array: a product a node."""
+
+    def __init__(self, blocks: Sequence[Array]) -> None:
+        self.offsets = np.cumsum([0, *(block.shape[0] for block in blocks)])
+        self.blocks, self.matrix, self.batch = [DenseRows([b]) for b in blocks], blocks[0], None
+
+    def margins(self, F: Vectors) -> Margins:
+        """A F: N x K."""
+        return np.concatenate([b.margins(f[None]) for b, f in zip(self.blocks, F, strict=True)])
+
+    def adjoint(self, S: Margins) -> Vectors:
+        """A_p^T S_p for every node: P x K x d."""
+        return np.concatenate(
+            [b.adjoint(S[low:high]) for b, (low, high) in self._each(self.offsets)]
+        )
+
+    def squared_adjoint(self, s: Array) -> Array:
+        """(A_p o A_p)^T s_p for every node: P x d."""
+        return np.concatenate(
+            [b.squared_adjoint(s[low:high]) for b, (low, high) in self._each(self.offsets)]
+        )
+
+    def gram(self, p: int, weights: Array, step: int = 1) -> Array:
+        """A_p^T diag(w) A_p over every ``step``-th row of node p, for each line of weights."""
+        return self.blocks[p].gram(0, weights, step)
+
+    def _each(self, ends: NDArray[np.int64]) -> Iterator[tuple[DenseRows, tuple[int, int]]]:
+        return zip(self.blocks, pairwise(ends.tolist()), strict=True)
 
 
 class SparseRows:
@@ -248,4 +280,7 @@ def stack_rows(blocks: Sequence[Rows], replicas: int = 1, storage: Storage = "au
         storage = faster_storage(rows, dimension, filled, replicas)
     if storage not in ("dense", "csr"):
         raise DeclarationError(f"storage is {storage!r}; expected 'auto', 'dense' or 'csr'")
-    return DenseRows(blocks) if storage == "dense" else SparseRows(blocks, replicas)
+    if storage == "csr":
+        return SparseRows(blocks, replicas)
+    large = [b for b in blocks if isinstance(b, np.ndarray) and b.nbytes >= _WORTH_NO_COPY]
+    return SeparateRows(large) if len(large) == len(blocks) > 1 else DenseRows(blocks)
