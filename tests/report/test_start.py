@@ -1,6 +1,7 @@
 """The wizard: what it asks and does, and that it reads no row before a command that does."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from threading import Thread
@@ -211,6 +212,71 @@ def test_what_is_done_is_done_in_order_and_replaces_nothing(place):
         Deeds(Path("study")).write(start)
 
 
+def states(deeds):
+    return [deed.state for deed in deeds.all]
+
+
+def test_answers_may_change_until_a_run_begins(place):
+    deeds = Deeds(Path("study"))
+    deeds.write(answered("study", ANSWERS).start)
+    deeds.all[1].state, deeds.all[2].state = "done", "failed"
+    other = answered("study", {**ANSWERS, "epsilon": "0.5"}).start
+    deeds.write(other)
+    assert "epsilon = 0.5 " in Path("study/run.toml").read_text()
+    assert states(deeds) == ["done", *["waiting"] * 4]  # caps and checks of the older ones too
+    deeds.all[1].state = "running"
+    with pytest.raises(Exception, match="wait until it ends"):
+        deeds.write(other)
+    deeds.all[1].state = "done"
+    deeds.run.mkdir(parents=True)
+    (deeds.run / "run.json").write_text("{}")
+    with pytest.raises(Exception, match="was begun already; choose another folder"):
+        deeds.write(answered("study", ANSWERS).start)
+    assert "epsilon = 0.5 " in Path("study/run.toml").read_text()
+
+
+def test_a_server_that_is_started_again_goes_on_where_the_last_one_was(place):
+    start = answered("study", {**ANSWERS, "seed": "simulation"}).start
+    run = Path("study/runs/first")
+    Deeds(Path("study")).write(start)
+
+    def again():
+        deeds = Deeds(Path("study"))
+        deeds.write(start)
+        return deeds
+
+    assert "Found" in again().all[0].output
+    assert states(again()) == ["done", "waiting", "waiting", "waiting"]
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    assert states(again()) == ["done", "done", "waiting", "waiting"]
+    assert again().all[2].command[-1] == "--resume"
+    (run / "model.json").write_text("{}")
+    assert states(again()) == ["done", "done", "done", "waiting"]
+    assert "--resume" not in again().all[2].command
+    (run / "report.html").write_text("")
+    assert states(again()) == ["done"] * 4
+
+
+def test_a_run_that_was_stopped_is_resumed(place):
+    """As when the page's server ends while its run goes on."""
+    start = answered("study", {**ANSWERS, "seed": "simulation"}).start
+    deeds = Deeds(Path("study"))
+    deeds.write(start)
+    job = LocalRun.load("study/run.toml")
+
+    def stop(entry):
+        if entry.number == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job.run(deeds.run, who="ada", created="2026-03-01T12:00:00+00:00", on_round=stop)
+    deeds = Deeds(Path("study"))
+    deeds.write(start)
+    assert dynadp(*deeds.all[2].command).exit_code == 0
+    assert (deeds.run / "model.json").is_file()
+
+
 @pytest.fixture
 def client(place):
     wizard = Wizard("study")
@@ -252,6 +318,28 @@ def test_the_server_writes_and_says_what_to_type(client):
     wrong = client.post(f"/{TOKEN}/api/do", {"folder": "study", "deed": "report"})
     assert (wrong.status_code, wrong.json()["error"]) == (400, "first comes: Run")
     assert client.post(f"/{TOKEN}/api/deeds", {"folder": ""}).status_code == 400
+    written = client.post(f"/{TOKEN}/api/ask", given).json()["files"]
+    assert made["files"] == written  # the page compares them with what answers come to now
+
+
+def test_a_home_folder_is_one_and_a_folder_that_cannot_be_is_refused(client, place, monkeypatch):
+    monkeypatch.setenv("HOME", str(place / "home"))
+    client.post(f"/{TOKEN}/api/write", {"folder": "~/study", "answers": ANSWERS})
+    assert (place / "home/study/run.toml").is_file()
+    (place / "taken").write_text("a file")
+    nodes = f"north={place}/north.csv"
+    given = {"folder": "taken", "answers": {**ANSWERS, "nodes": nodes}}
+    reply = client.post(f"/{TOKEN}/api/write", given)
+    assert (reply.status_code, "taken" in reply.json()["error"]) == (400, True)
+
+
+def test_the_pages_of_a_run_are_those_of_the_folder_that_is_shown(client, place, seeded, sealed):
+    assert client.get(f"/{TOKEN}/replay/").status_code == 409
+    for folder, run in (("one", seeded), ("two", sealed)):
+        shutil.copytree(run, place / folder / "runs" / "first")
+        assert client.post(f"/{TOKEN}/api/deeds", {"folder": folder}).json()["began"]
+        page = client.get(f"/{TOKEN}/replay/").text
+        assert ("SIMULATION" in page, "are honest" in page) == (folder == "one", folder == "two")
 
 
 @pytest.mark.parametrize(

@@ -283,13 +283,15 @@ async function follow() {
 
 function draw(now) {
   page.deeds = now.deeds;
+  page.now = now;
+  const older = stale();
   const list = now.deeds.length ? now.deeds
     : [{ name: "write", title: "Write the files", command: "", reads: "headers", state: "waiting", output: "" }];
   const first = list.find((deed) => deed.state !== "done");
   const focused = document.activeElement?.dataset?.deed;
   at("deeds").replaceChildren(...list.map((deed) => {
-    const ready = deed === first && deed.state !== "running";
-    const again = deed.name === "write" && deed.state === "done" && list.slice(1).every((one) => one.state === "waiting");
+    const ready = deed === first && deed.state !== "running" && (now.began || !older);
+    const again = deed.name === "write" && older && !now.began && !now.deeds.some((one) => one.state === "running");
     const button = made("button", { type: "button", "data-deed": deed.name, class: ready ? "main" : "" }, deed.state === "failed" ? `Again: ${deed.title}` : again ? "Write them again" : deed.title);
     button.disabled = !(ready || again);
     button.hidden = deed.state === "done" && !again;
@@ -306,10 +308,16 @@ function draw(now) {
   if (now.began) links.push(made("a", { href: `replay/` }, "Look at the run, round by round"));
   if (now.began) links.push(made("a", { href: "explore/" }, "Follow the run on its page"));
   if (now.report) links.push(made("a", { href: `report?folder=${encodeURIComponent(page.folder)}`, id: "to-report" }, "Open the report"));
+  at("stale").textContent = !older ? "" : now.began
+    ? "Your answers have changed since this run began: what follows is about the older ones. For the new ones choose another folder. Its ledgers will be new, and will not know what this run released; what people lose adds up."
+    : "Your answers have changed since these files were written: write them again.";
   at("after").hidden = links.length === 0;
   at("after").replaceChildren(...links.flatMap((link) => [link, " "]));
   refresh();
 }
+
+// whether the files that were written say something else than the answers do now
+const stale = () => page.deeds.length > 0 && page.complete && JSON.stringify(page.now.files) !== JSON.stringify(page.files);
 
 async function act(name) {
   const now = name === "write" ? await send("api/write", { answers: page.answers }) : await send("api/do", { deed: name });
