@@ -29,6 +29,8 @@ ANSWERS = {
     "column sex": "f,m",
 }
 
+SEX_LAST = {"column sex": "", "column town": "age"}
+
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
@@ -177,6 +179,80 @@ def test_an_error_stands_beside_its_question_and_the_others_stay(place, name, te
     assert SECRET not in str(wrong)
     if found.asked[-1].question.name != name:  # it has a default, so what follows is asked too
         assert found.asked[-1].question.name == "cap"
+
+
+HEADERS = {
+    "bom": "\ufeffage,sex,ill\n",
+    "semicolons": "age;sex;ill\r\n",
+    "quotes": '"age","sex, as declared","the ""ill"""\n',
+    "break": '"age\nin years",sex,ill\n',
+    "no rows": "age,sex,ill",
+    "blanks": "age, sex, ill\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_strange_headers_come_to_files_that_load(place, name):
+    Path("odd.csv").write_text(HEADERS[name])
+    given = {"nodes": "n=odd.csv", "negative": "no", "positive": "yes"}
+    asked = {one.question.name: one.question for one in answered("study", given).asked}
+    age, sex, ill = asked["label"].choices
+    given |= {"label": ill, f"column {age}": "age", f"column {sex}": "f,m"}
+    given |= {"counts": "n=30", "seed": "simulation"}
+    found = answered("study", given)
+    assert found.start is not None, found.problem
+    found.start.write("study")
+    assert load_schema("study/schema.toml").raw_columns == (age, sex, ill)
+    assert LocalRun.load("study/run.toml", headers=True).check().plan is not None
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("age,sex,age,ill\n", "columns 1 and 3 of its first line have the same name"),
+        ("age,,ill\n", "empty names or numbers"),
+        ("age,41,ill\n", "empty names or numbers"),
+        ("\nage,ill\n", "the first line is empty"),
+        ("", "the first line is empty"),
+        ('age,"ill\n', "the quotes of its first line do not match"),
+    ],
+)
+def test_headers_that_cannot_be_are_refused_at_once(place, header, words):
+    Path("odd.csv").write_text(header)
+    (one,) = answered("study", {**ANSWERS, "nodes": "n=odd.csv"}).asked
+    assert words in one.error
+
+
+def test_blanks_around_the_name_of_a_column_need_not_be_typed(place):
+    Path("odd.csv").write_text("age, who, ill\n")
+    more = {"nodes": "n=odd.csv", "label": "ill", "person": "who"}
+    found = answered("study", {**ANSWERS, **more})
+    assert found.start is not None, found.problem
+    assert (found.start.answer.name, found.start.person) == (" ill", " who")
+
+
+def test_many_columns_are_few_words(place):
+    """Their names are listed where each is asked about."""
+    names = [f"column {i}" for i in range(3000)]
+    Path("wide.csv").write_text(",".join([*names, "ill"]) + "\n")
+    given = {**ANSWERS, "nodes": "n=wide.csv", "column column 7": "age"}
+    found = answered("study", given)
+    assert found.start is not None
+    (line,) = found.asked[1].question.shown
+    assert line.endswith("column 39 and 2,961 more.")
+    assert answered("study", {**given, "label": "x"}).asked[1].error.endswith("and 2,961 more")
+
+
+def test_what_a_terminal_says_between_two_questions_stands_beside_its_column(place):
+    asked = {one.question.name: one for one in answered("study", ANSWERS | SEX_LAST).asked}
+    assert "0 to 110" in asked["column town"].note
+    assert asked["person"].to_json()["shown"] == []
+    assert [name for name, _ in asked["person"].to_json()["choices"]] == ["", "sex"]
+    full = {**ANSWERS, "column town": "hash:8"}
+    asked = {one.question.name: one.to_json() for one in answered("study", full).asked}
+    assert "No column is left for that" in asked["person"]["shown"][0]
+    assert asked["person"]["choices"] == [("", "every row is another person's")]
+    assert asked["seed"]["control"] == "one of"
 
 
 def test_a_step_without_any_column_says_so(place):
