@@ -138,10 +138,11 @@ def test_the_whole_way_by_mouse(browser, place, view):
         assert "epsilon" in opened.text("body")
 
 
-def test_the_whole_way_by_keyboard(browser, place):
+@pytest.mark.parametrize("view", ["wide", "narrow-dark"])
+def test_the_whole_way_by_keyboard(browser, place, view):
     with (
         served(command="start", token=place / "token", folder=place) as (address, _),
-        Opened(browser, "wide") as opened,
+        Opened(browser, view) as opened,
     ):
         page, press, write = opened.page, opened.page.keyboard.press, opened.page.keyboard.type
         page.mouse.click = page.click = None  # nobody touches it
