@@ -205,7 +205,7 @@ function made(tag, text = "", kind = "") {
 
 function shown({ plain, noisy, certain, asked, epsilon }) {
   const table = made("table"), head = table.createTHead().insertRow(), body = table.createTBody(), foot = table.createTFoot();
-  for (const text of ["attribute", "the row", "without noise", `with epsilon = ${digits(epsilon)}`, "plain guessing"]) head.append(Object.assign(made("th", text), { scope: "col" }));
+  for (const text of ["attribute", "the row", "without noise", `with epsilon = ${up(epsilon)}`, "plain guessing"]) head.append(Object.assign(made("th", text), { scope: "col" }));
   for (const [name, [truth, read, guess]] of Object.entries(plain.example)) {
     const row = body.insertRow(), hidden = noisy.example[name][1];
     row.append(Object.assign(made("th", name), { scope: "row" }), made("td", truth),
