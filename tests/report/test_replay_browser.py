@@ -1,6 +1,7 @@
 """A run that is played, and runs beside each other, in a real browser."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -60,6 +61,9 @@ def test_it_is_played_by_keys_alone(browser, address):
         press("ArrowRight")
         assert frame(opened) == 2
         assert "Round 3 of 20" in opened.text("#words")
+        (third,) = opened.page.get_by_role("row", name=re.compile("^3 ")).all()
+        spent = third.locator("td").nth(3).inner_text()  # as the table has it
+        assert f"epsilon so far {spent} of 1.999" in opened.text("#words")
         press("ArrowLeft")
         assert frame(opened) == 1
         press("End")
