@@ -13,6 +13,7 @@ from dynadp.planning.parts import Consortium
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.summary import LedgerSummary
+from support.run_folders import make_run
 
 AT = {"who": "ada", "at": "2026-03-01T12:00:00+00:00"}
 
@@ -112,12 +113,13 @@ def test_curves_that_cannot_be_drawn():
 
 
 @pytest.mark.slow
-def test_a_real_notebook_shows_cards():
+def test_a_real_notebook_shows_cards_and_charts(tmp_path):
     import nbformat  # seconds, in a first tier that does not need them
     from nbclient import NotebookClient
 
+    run = make_run(tmp_path)
     cells = [
-        "from dynadp import Topology, census, train",
+        "from dynadp import Ledger, Topology, census, train",
         "data = census(rows=600, nodes=3)\nring = Topology.family('ring', 3)",
         "trained = train(data.schema, data.tables(ring.nodes), ring, epsilon=1.0, delta=1e-5)",
         "trained",
@@ -126,6 +128,12 @@ def test_a_real_notebook_shows_cards():
         "trained.run",
         "data.schema",
         "ring",
+        "Ledger.create('n.sqlite', 'n', who='ada', at='2026-03-01T12:00:00+00:00')",
+        "import altair\nfrom dynadp.report import charts_of_run",
+        "enabled = altair.renderers.enable('svg')  # drawn here, loads nothing",
+        f"charts = charts_of_run({str(run)!r})",
+        "charts['change']",
+        "charts['totals'].properties(title='mine')",
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in cells])
     book.metadata["kernelspec"] = {
@@ -133,20 +141,25 @@ def test_a_real_notebook_shows_cards():
         "display_name": "Python",
         "language": "python",
     }
-    NotebookClient(book, timeout=120).execute()
+    at = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(book, timeout=120, resources=at).execute()
     shown = [
-        output.data["text/html"]
+        output.data
         for cell in book.cells
         for output in cell.outputs
         if output.output_type == "execute_result"
     ]
-    assert len(shown) == 6
-    titles = [re.search(r"<strong>([^<]*)", one)[1] for one in shown]
-    assert titles == [
+    drawn = [one["image/svg+xml"] for one in shown if "image/svg+xml" in one]
+    assert len(drawn) == 2
+    assert "total epsilon" in drawn[1]
+    assert ">mine<" in drawn[1]
+    cards = [one["text/html"] for one in shown if "text/html" in one]
+    assert [re.search(r"<strong>([^<]*)", one)[1] for one in cards] == [
         "Trained over a network",
         "Total privacy loss",
         "Plan",
         "Run",
         "Public declarations",
         "Network: ring",
+        "Ledger of node n",
     ]

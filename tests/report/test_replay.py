@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from dynadp.errors import RecordError
+from dynadp.privacy import Gaussian, total
+from dynadp.privacy.events import L2Laplace
 from dynadp.report.accuracy import public_accuracy
 from dynadp.report.budgets import planned_cost
 from dynadp.report.record_view import RunView
-from dynadp.report.replay import app
+from dynadp.report.replay import app, history
 from dynadp.report.replay.app import Replay, summary
-from dynadp.report.replay.history import FRAMES, History
+from dynadp.report.replay.history import FRAMES, History, spent_at
 from dynadp.runs.partial import released_messages
 from support.asking import TOKEN, Client
 from support.run_folders import make_network, make_run
@@ -37,6 +39,23 @@ def test_the_last_frame_is_what_the_report_says(measured):
         (own.accuracy, own.low, own.high)
     )
     json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("points", [64, 4])
+def test_what_is_lost_so_far_is_never_understated(measured, simulated, monkeypatch, points):
+    """Nor is it of a run whose totals are costly, so that few of them are computed."""
+    monkeypatch.setattr(history, "FEW", points)
+    monkeypatch.setattr(history, "Gaussian", L2Laplace if points == 4 else Gaussian)
+    for run in (measured, simulated):
+        found, (events, _) = History(run).read(), planned_cost(RunView.read(run))
+        (curve,) = [group["curve"] for group in found["budgets"]]
+        node, delta = found["budgets"][0]["nodes"][0], found["delta"]
+        for line in summary(found):
+            n = line["round"]
+            exact = total([e for e in events if e.node == node and e.round <= n], delta).epsilon
+            assert line["spent"] == spent_at(curve, n) >= exact * (1 - 1e-9)
+            if points == 64:
+                assert line["spent"] == pytest.approx(exact)
 
 
 def test_the_share_of_noise_is_its_law_over_the_message(measured):

@@ -1,11 +1,13 @@
 """A run that is played, and runs beside each other, in a real browser."""
 
+import json
+import re
 import shlex
 
 import pytest
 
 from support.browser import Opened, chromium, faults, keep, served
-from support.run_folders import make_job, make_run
+from support.run_folders import make_job, make_network, make_run
 from support.typed import dynadp
 
 pytestmark = pytest.mark.slow
@@ -59,11 +61,14 @@ def test_it_is_played_by_keys_alone(browser, address):
         press("ArrowRight")
         assert frame(opened) == 2
         assert "Round 3 of 20" in opened.text("#words")
+        (third,) = opened.page.get_by_role("row", name=re.compile("^3 ")).all()
+        spent = third.locator("td").nth(3).inner_text()  # as the table has it
+        assert f"epsilon so far {spent} of 1.999" in opened.text("#words")
         press("ArrowLeft")
         assert frame(opened) == 1
         press("End")
         assert frame(opened) == 19
-        assert "epsilon so far 2 of 2" in opened.text("#words")
+        assert "epsilon so far 1.999 of 1.999" in opened.text("#words")
         press("Home")
         press(" ")
         assert opened.text("#play") == "Pause"
@@ -121,6 +126,27 @@ def test_what_a_neighbour_sees_comes_from_attacks(browser, address):
         assert "11.0 of 11" in foot
         assert "proved: at most" in foot
         assert faults(opened.page) == []
+        assert opened.errors == []
+
+
+def test_a_run_that_goes_on_is_followed(browser, tmp_path):
+    folder, plan = make_network(tmp_path / "launch", finished=False, rounds=2)
+    with (
+        served(folder, command="replay", token=tmp_path / "token") as (found, _),
+        Opened(browser, "narrow-dark") as opened,
+    ):
+        ready(opened, found)
+        assert "Round 2 of" in opened.text("#words")
+        for node in ("north", "south", "west"):
+            line = {"round": 3, "node": node, "alpha": plan.alpha, "disagreement": 1, "change": 0.1}
+            with open(folder / node / "rounds.jsonl", "a") as file:
+                file.write(json.dumps(line) + "\n")
+        opened.until("document.body.dataset.done === '3'")
+        assert f"Round 3 of {plan.rounds}" in opened.text(
+            "#words"
+        )  # who was at the end stays there
+        opened.page.keyboard.press("Home")
+        assert "Round 1 of" in opened.text("#words")
         assert opened.errors == []
 
 

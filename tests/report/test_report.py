@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from math import isfinite
 from pathlib import Path
 
+import altair
 import pytest
 
 from dynadp.consensus.topology import Topology
@@ -37,6 +38,7 @@ from dynadp.report.honesty import Honesty
 from dynadp.report.page import guarantee, report
 from dynadp.report.progress import Rounds, thinned
 from dynadp.report.record_view import RunView
+from dynadp.report.run_figures import charts_of_run
 from dynadp.report.states import LOOKS, State, states
 from dynadp.runs.folder import load_run
 from dynadp.runs.model import load_model
@@ -346,6 +348,21 @@ def test_spare_attempts_that_were_used_are_counted_by_node(tmp_path):
     words = Parsed(report(folder)).words
     assert "2 spare attempts are reserved" in words
     assert "Used so far: 1 at north, 0 at south of 2." in words
+
+
+@pytest.mark.parametrize("name", ["private", "sealed", "simulated"])
+def test_the_charts_of_a_report_are_objects_too(request, name):
+    run = request.getfixturevalue(name)
+    charts, page = charts_of_run(run), report(run)
+    names = {"change", "totals", "coefficients"}
+    assert names | ({"disagreement"} if name == "simulated" else {"apart"}) <= set(charts)
+    assert ("collusion right" in charts) == (name == "sealed")
+    for chart in charts.values():
+        assert isinstance(chart, altair.TopLevelMixin)
+        assert figures.svg(chart) in page
+    mine = charts["totals"].properties(title="mine").to_dict()
+    assert mine["title"] == "mine"
+    assert mine["datasets"]["totals"][-1]["epsilon"] > 0
 
 
 def test_the_curve_over_rounds_ends_with_the_rounds(sealed):

@@ -1,6 +1,7 @@
 """The wizard: what it asks and does, and that it reads no row before a command that does."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from threading import Thread
@@ -27,6 +28,8 @@ ANSWERS = {
     "column age": "age",
     "column sex": "f,m",
 }
+
+SEX_LAST = {"column sex": "", "column town": "age"}
 
 
 @pytest.fixture
@@ -179,6 +182,80 @@ def test_an_error_stands_beside_its_question_and_the_others_stay(place, name, te
         assert found.asked[-1].question.name == "cap"
 
 
+HEADERS = {
+    "bom": "\ufeffage,sex,ill\n",
+    "semicolons": "age;sex;ill\r\n",
+    "quotes": '"age","sex, as declared","the ""ill"""\n',
+    "break": '"age\nin years",sex,ill\n',
+    "no rows": "age,sex,ill",
+    "blanks": "age, sex, ill\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_strange_headers_come_to_files_that_load(place, name):
+    Path("odd.csv").write_text(HEADERS[name])
+    given = {"nodes": "n=odd.csv", "negative": "no", "positive": "yes"}
+    asked = {one.question.name: one.question for one in answered("study", given).asked}
+    age, sex, ill = asked["label"].choices
+    given |= {"label": ill, f"column {age}": "age", f"column {sex}": "f,m"}
+    given |= {"counts": "n=30", "seed": "simulation"}
+    found = answered("study", given)
+    assert found.start is not None, found.problem
+    found.start.write("study")
+    assert load_schema("study/schema.toml").raw_columns == (age, sex, ill)
+    assert LocalRun.load("study/run.toml", headers=True).check().plan is not None
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("age,sex,age,ill\n", "columns 1 and 3 of its first line have the same name"),
+        ("age,,ill\n", "empty names or numbers"),
+        ("age,41,ill\n", "empty names or numbers"),
+        ("\nage,ill\n", "the first line is empty"),
+        ("", "the first line is empty"),
+        ('age,"ill\n', "the quotes of its first line do not match"),
+    ],
+)
+def test_headers_that_cannot_be_are_refused_at_once(place, header, words):
+    Path("odd.csv").write_text(header)
+    (one,) = answered("study", {**ANSWERS, "nodes": "n=odd.csv"}).asked
+    assert words in one.error
+
+
+def test_blanks_around_the_name_of_a_column_need_not_be_typed(place):
+    Path("odd.csv").write_text("age, who, ill\n")
+    more = {"nodes": "n=odd.csv", "label": "ill", "person": "who"}
+    found = answered("study", {**ANSWERS, **more})
+    assert found.start is not None, found.problem
+    assert (found.start.answer.name, found.start.person) == (" ill", " who")
+
+
+def test_many_columns_are_few_words(place):
+    """Their names are listed where each is asked about."""
+    names = [f"column {i}" for i in range(3000)]
+    Path("wide.csv").write_text(",".join([*names, "ill"]) + "\n")
+    given = {**ANSWERS, "nodes": "n=wide.csv", "column column 7": "age"}
+    found = answered("study", given)
+    assert found.start is not None
+    (line,) = found.asked[1].question.shown
+    assert line.endswith("column 39 and 2,961 more.")
+    assert answered("study", {**given, "label": "x"}).asked[1].error.endswith("and 2,961 more")
+
+
+def test_what_a_terminal_says_between_two_questions_stands_beside_its_column(place):
+    asked = {one.question.name: one for one in answered("study", ANSWERS | SEX_LAST).asked}
+    assert "0 to 110" in asked["column town"].note
+    assert asked["person"].to_json()["shown"] == []
+    assert [name for name, _ in asked["person"].to_json()["choices"]] == ["", "sex"]
+    full = {**ANSWERS, "column town": "hash:8"}
+    asked = {one.question.name: one.to_json() for one in answered("study", full).asked}
+    assert "No column is left for that" in asked["person"]["shown"][0]
+    assert asked["person"]["choices"] == [("", "every row is another person's")]
+    assert asked["seed"]["control"] == "one of"
+
+
 def test_a_step_without_any_column_says_so(place):
     left_out = {name: text for name, text in ANSWERS.items() if not name.startswith("column")}
     assert "declare at least one" in answered("study", left_out).problem
@@ -210,6 +287,71 @@ def test_what_is_done_is_done_in_order_and_replaces_nothing(place):
     assert Path("study/run.toml").read_text() == "# mine\n"
     with pytest.raises(Exception, match="nothing is overwritten"):
         Deeds(Path("study")).write(start)
+
+
+def states(deeds):
+    return [deed.state for deed in deeds.all]
+
+
+def test_answers_may_change_until_a_run_begins(place):
+    deeds = Deeds(Path("study"))
+    deeds.write(answered("study", ANSWERS).start)
+    deeds.all[1].state, deeds.all[2].state = "done", "failed"
+    other = answered("study", {**ANSWERS, "epsilon": "0.5"}).start
+    deeds.write(other)
+    assert "epsilon = 0.5 " in Path("study/run.toml").read_text()
+    assert states(deeds) == ["done", *["waiting"] * 4]  # caps and checks of the older ones too
+    deeds.all[1].state = "running"
+    with pytest.raises(Exception, match="wait until it ends"):
+        deeds.write(other)
+    deeds.all[1].state = "done"
+    deeds.run.mkdir(parents=True)
+    (deeds.run / "run.json").write_text("{}")
+    with pytest.raises(Exception, match="was begun already; choose another folder"):
+        deeds.write(answered("study", ANSWERS).start)
+    assert "epsilon = 0.5 " in Path("study/run.toml").read_text()
+
+
+def test_a_server_that_is_started_again_goes_on_where_the_last_one_was(place):
+    start = answered("study", {**ANSWERS, "seed": "simulation"}).start
+    run = Path("study/runs/first")
+    Deeds(Path("study")).write(start)
+
+    def again():
+        deeds = Deeds(Path("study"))
+        deeds.write(start)
+        return deeds
+
+    assert "Found" in again().all[0].output
+    assert states(again()) == ["done", "waiting", "waiting", "waiting"]
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    assert states(again()) == ["done", "done", "waiting", "waiting"]
+    assert again().all[2].command[-1] == "--resume"
+    (run / "model.json").write_text("{}")
+    assert states(again()) == ["done", "done", "done", "waiting"]
+    assert "--resume" not in again().all[2].command
+    (run / "report.html").write_text("")
+    assert states(again()) == ["done"] * 4
+
+
+def test_a_run_that_was_stopped_is_resumed(place):
+    """As when the page's server ends while its run goes on."""
+    start = answered("study", {**ANSWERS, "seed": "simulation"}).start
+    deeds = Deeds(Path("study"))
+    deeds.write(start)
+    job = LocalRun.load("study/run.toml")
+
+    def stop(entry):
+        if entry.number == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job.run(deeds.run, who="ada", created="2026-03-01T12:00:00+00:00", on_round=stop)
+    deeds = Deeds(Path("study"))
+    deeds.write(start)
+    assert dynadp(*deeds.all[2].command).exit_code == 0
+    assert (deeds.run / "model.json").is_file()
 
 
 @pytest.fixture
@@ -253,6 +395,28 @@ def test_the_server_writes_and_says_what_to_type(client):
     wrong = client.post(f"/{TOKEN}/api/do", {"folder": "study", "deed": "report"})
     assert (wrong.status_code, wrong.json()["error"]) == (400, "first comes: Run")
     assert client.post(f"/{TOKEN}/api/deeds", {"folder": ""}).status_code == 400
+    written = client.post(f"/{TOKEN}/api/ask", given).json()["files"]
+    assert made["files"] == written  # the page compares them with what answers come to now
+
+
+def test_a_home_folder_is_one_and_a_folder_that_cannot_be_is_refused(client, place, monkeypatch):
+    monkeypatch.setenv("HOME", str(place / "home"))
+    client.post(f"/{TOKEN}/api/write", {"folder": "~/study", "answers": ANSWERS})
+    assert (place / "home/study/run.toml").is_file()
+    (place / "taken").write_text("a file")
+    nodes = f"north={place}/north.csv"
+    given = {"folder": "taken", "answers": {**ANSWERS, "nodes": nodes}}
+    reply = client.post(f"/{TOKEN}/api/write", given)
+    assert (reply.status_code, "taken" in reply.json()["error"]) == (400, True)
+
+
+def test_the_pages_of_a_run_are_those_of_the_folder_that_is_shown(client, place, seeded, sealed):
+    assert client.get(f"/{TOKEN}/replay/").status_code == 409
+    for folder, run in (("one", seeded), ("two", sealed)):
+        shutil.copytree(run, place / folder / "runs" / "first")
+        assert client.post(f"/{TOKEN}/api/deeds", {"folder": folder}).json()["began"]
+        page = client.get(f"/{TOKEN}/replay/").text
+        assert ("SIMULATION" in page, "are honest" in page) == (folder == "one", folder == "two")
 
 
 @pytest.mark.parametrize(

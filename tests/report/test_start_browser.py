@@ -138,10 +138,11 @@ def test_the_whole_way_by_mouse(browser, place, view):
         assert "epsilon" in opened.text("body")
 
 
-def test_the_whole_way_by_keyboard(browser, place):
+@pytest.mark.parametrize("view", ["wide", "narrow-dark"])
+def test_the_whole_way_by_keyboard(browser, place, view):
     with (
         served(command="start", token=place / "token", folder=place) as (address, _),
-        Opened(browser, "wide") as opened,
+        Opened(browser, view) as opened,
     ):
         page, press, write = opened.page, opened.page.keyboard.press, opened.page.keyboard.type
         page.mouse.click = page.click = None  # nobody touches it
@@ -205,6 +206,76 @@ def test_the_whole_way_by_keyboard(browser, place):
         reach("#to-report")
         finished(opened, place)
         assert "epsilon = 0.8 " in (place / "study/run.toml").read_text()
+
+
+def test_one_file_for_all_and_answers_that_change(browser, tmp_path):
+    """By mouse: its columns have names that differ in a blank alone, and its check fails first."""
+    rows = (f"{'ns'[i % 2]},{i % 50},1,{('no', 'yes')[i % 3 > 1]}" for i in range(60))
+    (tmp_path / "all.csv").write_text("site,a b,a-b,ill\n" + "\n".join(rows) + "\n")
+    with (
+        served(command="start", token=tmp_path / "token", folder=tmp_path) as (address, _),
+        Opened(browser, "narrow", bypass_csp=True) as opened,
+    ):
+        page = opened.page
+
+        def onwards(*names):
+            for name in names:
+                page.click("#next")
+                step(opened, name)
+
+        def does(name, how):
+            page.click(f"[data-deed={name}]:not(:disabled)")
+            opened.until(
+                "([name, how]) => document.querySelector(`[data-deed=${name}]`)?.closest('li')"
+                ".querySelector('.state').innerText === how",
+                [name, how],
+            )
+
+        begun(opened, address)
+        page.get_by_role("button", name="all.csv", exact=True).click()
+        assert page.input_value("#q-nodes") == "all=all.csv"
+        page.check("#for-all")
+        assert page.input_value("#q-nodes") == "all.csv"
+        opened.until("document.querySelector('#q-node_column')")
+        page.select_option("#q-node_column", "site")
+        opened.until("document.querySelector('#q-node_names')")
+        page.fill("#q-node_names", "n west")
+        looked_at(opened, "all", "narrow")
+        onwards("answer")
+        page.select_option("#q-label", "ill")
+        page.fill("#q-negative", "no")
+        page.fill("#q-positive", "yes")
+        onwards("columns")
+        page.get_by_label("a-b: what is it", exact=True).select_option("range")
+        page.get_by_label("a-b: bounds or values", exact=True).fill("0-9")
+        # not beside "a b", and in few words
+        opened.until("document.querySelector('#error-column-a-b-').innerText")
+        assert opened.text("#error-column-a-b-") == (
+            "column 'a-b': '0-9' says no bounds; expected such as 0:120"
+        )
+        assert not page.locator("#error-column-a-b").inner_text()
+        page.get_by_label("a-b: bounds or values", exact=True).fill("0:9")
+        onwards("people", "network", "trust", "budget", "ledgers")
+        page.get_by_text("a trial with seeded noise").click()
+        opened.until("!document.querySelector('#q-cap')")
+        onwards("run")
+        does("write", "done")
+        does("check", "failed")  # no row is of a node "west"
+        for _ in range(9):
+            page.click("#back-do, #back:visible")
+            if page.locator("#q-node_names").count():
+                break
+        page.fill("#q-node_names", "n s")
+        onwards("answer", "columns", "people", "network", "trust", "budget", "ledgers", "run")
+        opened.until("document.querySelector('#stale').innerText.includes('write them again')")
+        assert page.locator("[data-deed=check]").is_disabled()  # it would be of the older answers
+        assert faults(page) == []
+        page.click("[data-deed=write]")
+        opened.until("!document.querySelector('#stale').innerText")
+        assert opened.text("#h-files") == "What was written"
+        does("check", "done")
+        does("run", "done")
+        assert opened.errors == []
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not here")

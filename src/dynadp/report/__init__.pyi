@@ -14,4 +14,5 @@ from .explore.serve import token_of as token_of
 from .explore.setting import PublicSetting as PublicSetting
 from .page import write_report as write_report
 from .replay.app import Replay as Replay
+from .run_figures import charts_of_run as charts_of_run
 from .start.app import Wizard as Wizard

@@ -16,14 +16,13 @@ from dynadp._intervals import significant
 from dynadp.errors import DeclarationError
 from dynadp.privacy import Event, Total, group_by_node, guesses_in_100, upper_bound
 from dynadp.privacy import guarantee as privacy_guarantee
-from dynadp.report import figures
+from dynadp.report import figures, run_figures
 from dynadp.report.accuracy import charged_accuracies, public_accuracy
 from dynadp.report.budgets import (
     BudgetView,
     Figure,
     accountings,
     ledger_files,
-    over_rounds,
     planned_cost,
     read_budgets,
     worst,
@@ -39,7 +38,7 @@ from dynadp.report.honesty import (
     spare_attempts,
     spare_events,
 )
-from dynadp.report.progress import Rounds, Row, thinned
+from dynadp.report.progress import Rounds, Row
 from dynadp.report.record_view import RunView
 from dynadp.report.states import LOOKS, states
 from dynadp.runs import load_model
@@ -178,23 +177,14 @@ def report(path: str | Path) -> str:
     budgets = read_budgets(view, ledger_files(view))
     sentence, words = guarantee(view, total)
     sums = view.plan is not None and view.plan.algorithm == "sum"
-    pictures: dict[str, str] = {"network": drawing(view.topology, where)}
-    shown = thinned(rounds)
-    for name in figures.QUANTITIES:
-        if figures.flat(shown, name):
-            pictures[name] = figures.svg(figures.convergence(shown, name, sums=sums))
     loser, honesty = None, None
     if events and view.plan:
         loser, own = worst(events, view.plan.delta)
         honesty = Honesty.of(own, view.plan.delta)
-        pictures["totals"] = figures.svg(figures.totals(over_rounds(own, view.plan.delta)))
-    if honesty and honesty.drawn:
-        for name in figures.COLLUSION:
-            chart = figures.collusion(honesty.points, name, honesty.members)
-            pictures[f"collusion {name}"] = figures.svg(chart)
     model = ModelView.read(view)
-    if model:
-        pictures["coefficients"] = figures.svg(figures.coefficients(model.rows, bool(model.basis)))
+    charts = run_figures.made(view, events, honesty, model)
+    pictures = {name: figures.svg(chart) for name, chart in charts.items()}
+    pictures["network"] = drawing(view.topology, where)
     page: str = (
         environment()
         .get_template("report.html")

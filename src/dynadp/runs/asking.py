@@ -93,6 +93,14 @@ def other_columns(names: Sequence[str], *taken: str | None) -> list[str]:
     return [name for name in names if name not in taken]
 
 
+def as_named(text: str, names: Sequence[str]) -> str:
+    """Return the name that a text means: blanks around it need not be given, and belong to it where
+    a header has them.
+    """
+    meant = [text] if text in names else [name for name in names if name.strip() == text.strip()]
+    return meant[0] if len(meant) == 1 else text.strip()
+
+
 def one_of(text: str, choices: Mapping[str, str]) -> str:
     """Return the choice that begins like the text; refuse where none or several do."""
     wanted = text.strip().lower()

@@ -7,8 +7,9 @@ from typing import Any
 
 from dynadp.consensus import FAMILIES, Topology
 from dynadp.errors import DeclarationError
-from dynadp.runs.asking import Ask, Question, above_0, one_of, parts, whole
+from dynadp.runs.asking import Ask, Question, above_0, as_named, one_of, parts, whole
 
+SHOWN = 40  # names of columns that are listed
 ROOM = 1.2  # a cap over one run's epsilon: so that the run does not take the whole of it
 Asked = Generator[Question, Any, dict[str, Any]]
 SHAPES = {
@@ -46,9 +47,9 @@ def ask_people(
     """
 
     def column(text: str) -> str:
-        name = text.strip()
+        name = as_named(text, names or ()) if text.strip() else ""
         if name and names is not None and name not in names:
-            known = ", ".join(names) or "none"
+            known = ", ".join(names[:SHOWN]) or "none"
             raise DeclarationError(
                 f"{name!r} is no column that is left; a column of people is no feature, so leave "
                 f"it out among the columns (left: {known})"
@@ -56,8 +57,12 @@ def ask_people(
         return name
 
     choices = {"": "every row is another person's", **dict.fromkeys(names or (), "")}
+    if names is None:
+        choices = {}
+    elif not names:
+        shown = (*shown, _NONE_LEFT)
     person = yield from ask(
-        Question("person", _PERSON, column, "", shown, "people", choices if names else {}, True)
+        Question("person", _PERSON, column, "", shown, "people", choices, usual=True)
     )
     if not person:
         return {}
@@ -126,7 +131,9 @@ def ask_trust(ask: Ask, nodes: int) -> Asked:
 
 def ask_ledgers(ask: Ask, epsilon: float) -> Asked:
     """Ask what may be spent over all runs; nothing of a SIMULATION."""
-    seed = yield from ask(Question("seed", _SEED, _seed_of, "cap", step="ledgers", usual=True))
+    seed = yield from ask(
+        Question("seed", _SEED, _seed_of, "cap", step="ledgers", choices=SPENDING, usual=True)
+    )
     if seed is not None and seed is not False:
         return {"seed": seed}
     cap = yield from ask(
@@ -202,6 +209,10 @@ def _cap_of(text: str, epsilon: float) -> float:
 
 
 _PERSON = "Column that says whose row it is; nothing where every row is another person's"
+_NONE_LEFT = (
+    "No column is left for that: one that names people is no feature, so leave it out among the "
+    "columns."
+)
 _ROWS = "How many rows of one person are used at a node, at most"
 _SILOS = "At how many nodes one person may have rows"
 _GRAPH = "Who hears whom: ring, path, star, complete, grid, or pairs A:B"

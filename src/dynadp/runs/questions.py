@@ -26,7 +26,7 @@ from dynadp.data import (
     source,
 )
 from dynadp.errors import DeclarationError
-from dynadp.runs.asking import Ask, Question, above_0, other_columns, parts, text_of
+from dynadp.runs.asking import Ask, Question, above_0, as_named, other_columns, parts, text_of
 from dynadp.runs.further_questions import ask_ledgers, ask_network, ask_people, ask_trust
 from dynadp.runs.starting import Answer, NodeFiles, Start
 
@@ -63,7 +63,7 @@ def interview(folder: str | Path, given: Mapping[str, Any]) -> Interview:
     names = common_columns(files, folder)
     shown: tuple[str, ...] = ()
     if names:
-        shown = (f"Columns, from the first line alone: {', '.join(names)}.",)
+        shown = (f"Columns, from the first line alone: {_some(names)}.",)
     if files.shared and files.node_column is None:
         where = yield from ask(
             Question(
@@ -248,6 +248,11 @@ def common_columns(files: NodeFiles, folder: str | Path) -> tuple[str, ...]:
                 f"{file}: its first line has empty names or numbers where names of columns are "
                 "expected; put a header there"
             )
+        if twice := _same_name(columns):
+            raise DeclarationError(
+                f"{file}: columns {twice[0]} and {twice[1]} of its first line have the same name; "
+                "give them different ones"
+            )
         found.append(columns)
     shared = tuple(name for name in found[0] if all(name in columns for columns in found))
     if not shared:
@@ -308,6 +313,7 @@ def proposed(column: Column) -> tuple[str, ...]:
     )
 
 
+_SHOWN = 40  # names of columns that are listed
 _FILES = (
     "Nodes and their files, as NAME=FILE, separated by blanks; or one FILE with a column that "
     "names the node"
@@ -357,15 +363,16 @@ def _other_than(text: str, other: str) -> str:
 
 
 def _column(text: str, names: Sequence[str]) -> str:
-    _require_columns([text_of(text)], names)
-    return text_of(text)
+    name = as_named(text_of(text) and text, names)
+    _require_columns([name], names)
+    return name
 
 
 def _require_columns(wanted: Sequence[str], names: Sequence[str]) -> None:
     for name in wanted:
         if names and name not in names:
             raise DeclarationError(
-                f"there is no column {name!r} in all files; they share {', '.join(names)}"
+                f"there is no column {name!r} in all files; they share {_some(names)}"
             )
 
 
@@ -390,6 +397,22 @@ def _located(file: str, folder: str | Path) -> str:
     if path.is_absolute() or _path(folder, file).is_file() or not path.is_file():
         return file
     return os.path.relpath(path, folder)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _same_name(columns: Sequence[str]) -> tuple[int, int] | None:
+    """Numbers of the first two columns that cannot be told apart, from 1; None where all can."""
+    first: dict[str, int] = {}
+    for number, name in enumerate(columns, 1):
+        if name in first:
+            return first[name], number
+        first[name] = number
+    return None
 
 
 def _like_a_cell(name: str) -> bool:

@@ -16,7 +16,7 @@ from dynadp.errors import DynadpError
 from dynadp.privacy import worst_node
 from dynadp.report.budgets import planned_cost
 from dynadp.report.page import STATIC, environment
-from dynadp.report.replay.history import History
+from dynadp.report.replay.history import History, spent_at
 from dynadp.research.attacks import look
 
 LINES = 12  # rounds of the readable summary
@@ -116,9 +116,7 @@ def summary(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     picks = sorted({round(i * (len(frames) - 1) / (LINES - 1)) for i in range(LINES)})
     lines = []
     for i in picks:
-        frame, spent = frames[i], None
-        for n, epsilon in found["budgets"][0]["curve"] if found["budgets"] else ():
-            spent = epsilon if n <= frame["round"] else spent
+        frame, costliest = frames[i], found["budgets"][:1]
         known = [one for one in found["measures"] if one["round"] <= frame["round"]]
         lines.append(
             {
@@ -126,7 +124,7 @@ def summary(found: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "change": frame["change"][0],
                 "apart": frame["apart"][0],
                 "noise": found["noise"][i] if found["noise"] else None,
-                "spent": spent,
+                "spent": spent_at(costliest[0]["curve"], frame["round"]) if costliest else None,
                 "measure": known[-1]["value"] if known else None,
             }
         )

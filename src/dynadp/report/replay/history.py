@@ -13,7 +13,7 @@ import numpy as np
 from dynadp.errors import DynadpError
 from dynadp.mechanisms import GaussianNoise, PrimalNoise
 from dynadp.planning import Plan
-from dynadp.privacy import by_node, total
+from dynadp.privacy import Gaussian, by_node, total
 from dynadp.report.accuracy import public_accuracy
 from dynadp.report.budgets import planned_cost
 from dynadp.report.drawing import places as drawn_places
@@ -24,7 +24,8 @@ from dynadp.runs import model_of, released_messages
 
 FRAMES = 400  # rounds that are played one by one; of more, neighbours are joined
 CHECKED = 16  # rounds whose averaged model is measured
-POINTS = 8  # rounds whose total is computed
+POINTS = 8  # rounds whose total is computed, of each group where they are costly
+FEW = 64  # rounds whose totals are no cost
 SHOWN = 8  # groups of nodes with a budget of their own that are drawn, the costliest ones
 MASKED = (
     "Letters of sealed sums are masked: to whoever lacks the keys each is uniform, so there is no "
@@ -34,6 +35,13 @@ INSIDE = (
     "Noise of this mechanism enters the problem before it is solved, and has no share of a message."
 )
 GONE = "The messages themselves are not here any more, so their lengths cannot be shown"
+
+
+def spent_at(curve: list[list[float]], number: int) -> float:
+    """What is lost after a round: where its own total was not computed that of a later one, so that
+    nothing is understated.
+    """
+    return next((epsilon for n, epsilon in curve if n >= number), curve[-1][1])
 
 
 @dataclass
@@ -138,12 +146,14 @@ class History:
         worst = by_node(events, delta)
         ranked = sorted(groups.values(), key=lambda nodes: -worst[nodes[0]].epsilon)
         last = self.view.plan.rounds if self.view.plan else 0
-        found = []
+        found, count = list[dict[str, Any]](), len(ranked[:SHOWN])
         for nodes in ranked[:SHOWN]:
             done = [event for event in own[nodes[0]] if event.round <= last]  # no spare attempts
             numbers = sorted({event.round for event in done})
+            cheap = len(numbers) <= FEW or all(isinstance(event, Gaussian) for event in done)
+            points = POINTS * SHOWN // count if cheap else POINTS
             picks = sorted(
-                {numbers[round(i * (len(numbers) - 1) / POINTS)] for i in range(POINTS + 1)}
+                {numbers[round(i * (len(numbers) - 1) / points)] for i in range(points + 1)}
             )
             curve = [
                 [n, total([event for event in done if event.round <= n], delta).epsilon]

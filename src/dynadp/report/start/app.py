@@ -52,7 +52,9 @@ class Wizard:
     def __init__(self, folder: str) -> None:
         self.folder, self.over = folder, Event()
         self._deeds: dict[str, Deeds] = {}
-        self._explorer, self._replay = _Later(self._explore), _Later(self._replayed)
+        self._shown: Deeds | None = None  # of the folder that the page has now
+        self._explorer = _Later(self._explore, self._about)
+        self._replay = _Later(self._replayed, self._about)
         self._lock = Lock()
 
     def begin(self) -> None:
@@ -165,8 +167,10 @@ class Wizard:
 
     def _state(self, folder: str) -> dict[str, Any]:
         deeds = self._of(folder)
+        self._shown = deeds
         return {
             "deeds": deeds.to_json(),
+            "files": {str(Path(folder, name)): text for name, text in deeds.files.items()},
             "run": str(deeds.run),
             "began": (deeds.run / "run.json").exists(),
             "report": str(deeds.report) if deeds.report.exists() else "",
@@ -176,61 +180,66 @@ class Wizard:
         with self._lock:
             return self._deeds.setdefault(folder, Deeds(Path(folder)))
 
+    def _about(self) -> object:
+        """What the pages of a run are about: a folder, and what its files say."""
+        return None if self._shown is None else (self._shown.folder, dict(self._shown.files))
+
     def _replayed(self) -> Replay:
-        """The run that was started last."""
-        begun = [deeds.run for deeds in self._deeds.values() if (deeds.run / "run.json").exists()]
-        if not begun:
+        """The run of the folder that the page has."""
+        if self._shown is None or not (self._shown.run / "run.json").exists():
             raise DeclarationError("no run was started here yet")
-        return Replay(begun[-1])
+        return Replay(self._shown.run)
 
     def _explore(self) -> Explorer:
-        """The page of the run file that was written last, and of its run."""
-        written = [deeds for deeds in self._deeds.values() if deeds.all]
-        if not written:
+        """The page of the run file of the folder that the page has, and of its run."""
+        if self._shown is None or not self._shown.all:
             return Explorer(Advisor(PublicSetting.made()), Watch(None))
-        deeds = written[-1]
-        view = PublicSetting.of_file(deeds.folder / "run.toml")
-        return Explorer(Advisor(view), Watch(deeds.run))
+        view = PublicSetting.of_file(self._shown.folder / "run.toml")
+        return Explorer(Advisor(view), Watch(self._shown.run))
 
 
 class _Later:
-    """A page that is made when it is first asked for."""
+    """A page that is made when it is asked for, and anew when it is about something else."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make, self._lock = make, Lock()
+    def __init__(self, make: Callable[[], Any], about: Callable[[], object]) -> None:
+        self._make, self._about, self._lock = make, about, Lock()
         self._made: Any = None
         self._app: ASGIApp | None = None
+        self._is: object = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
-        if self._app is None:
-            try:
-                await run_in_threadpool(self._begin)
-            except DynadpError as error:
-                await PlainTextResponse(str(error), 409)(scope, receive, send)
-                return
-        assert self._app is not None
-        await self._app(scope, receive, send)
+        try:
+            app = await run_in_threadpool(self._begin)
+        except DynadpError as error:
+            await PlainTextResponse(str(error), 409)(scope, receive, send)
+            return
+        await app(scope, receive, send)
 
-    def _begin(self) -> None:
+    def _begin(self) -> ASGIApp:
         with self._lock:
-            if self._app is None:
+            about = self._about()
+            if self._app is None or about != self._is:
+                self.close()
+                self._app = None
                 self._made = self._make()
                 self._made.begin()
-                self._app = Router(self._made.routes)
+                self._app, self._is = Router(self._made.routes), about
+            return self._app
 
     def close(self) -> None:
         """End what was made."""
         if self._made is not None:
             self._made.over.set()
             self._made.close()
+            self._made = None
 
 
 def _folder(given: Mapping[str, Any]) -> str:
     folder = str(given.get("folder") or "").strip()
     if not folder:
         raise ValueError("no folder")
-    return folder
+    return str(Path(folder).expanduser())
 
 
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:

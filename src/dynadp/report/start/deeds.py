@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
@@ -64,15 +64,17 @@ class Deeds:
         Where files are written.
     all
         In order.
+    files
+        Texts of the files that were written, by name.
     """
 
     folder: Path
     all: list[Deed] = field(default_factory=list)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._lock = Lock()
         self._running: subprocess.Popen[str] | None = None
-        self._written: dict[str, str] = {}
 
     @property
     def run(self) -> Path:
@@ -85,33 +87,64 @@ class Deeds:
         return self.run / "report.html"
 
     def write(self, start: Start) -> None:
-        """Write the files, and plan what follows; files of an older answer are replaced as long as
-        nothing was done with them.
+        """Write the files, and plan what follows.
+
+        Files of older answers are replaced until the run begins. Files that say just this already,
+        as after the server was started again, are taken as they are.
         """
         with self._lock:
-            if self._began:
-                raise DeclarationError(
-                    f"something was done with the files in {self.folder} already; choose another "
-                    "folder, so that they stay as they were"
-                )
-            if self.all:  # the wizard wrote them, and nobody changed them since
-                for name, text in self._written.items():
-                    path = self.folder / name
-                    if path.exists() and path.read_text(encoding="utf-8") != text:
-                        raise DeclarationError(
-                            f"{path} was changed since it was written; choose another folder"
-                        )
-                    path.unlink(missing_ok=True)
-            require_new(self.folder)
-            start.write(self.folder)
-            self._written = start.texts
-            wrote = " and ".join(str(self.folder / name) for name in self._written)
-            first = Deed("write", "Write the files", (), "headers", "done", f"Wrote {wrote}.")
+            if any(deed.state == "running" for deed in self.all):
+                raise DeclarationError("something is being done; wait until it ends")
+            if self._same(start.texts):
+                did = "Found"
+            else:
+                self._remove()
+                require_new(self.folder)
+                start.write(self.folder)
+                did = "Wrote"
+            self.files = start.texts
+            those = " and ".join(str(self.folder / name) for name in self.files)
+            first = Deed("write", "Write the files", (), "headers", "done", f"{did} {those}.")
             self.all = [first, *self._plan(start)]
+            for deed in self.all[: self._went]:
+                deed.state = "done"
+            self._go_on()
+
+    def _same(self, texts: Mapping[str, str]) -> bool:
+        """Whether the files are there and say this."""
+        return all(_said(self.folder / name) == text for name, text in texts.items())
+
+    def _remove(self) -> None:
+        """Remove files of older answers, where nobody changed them and no run rests on them."""
+        if not self.files:
+            return
+        if self._begun:
+            raise DeclarationError(
+                f"the run of the files in {self.folder} was begun already; choose another folder, "
+                "so that they stay as they were"
+            )
+        for name, text in self.files.items():
+            if _said(self.folder / name) not in (text, None):
+                raise DeclarationError(
+                    f"{self.folder / name} was changed since it was written; choose another folder"
+                )
+        for name in self.files:
+            (self.folder / name).unlink(missing_ok=True)
 
     @property
-    def _began(self) -> bool:
-        return any(deed.state != "waiting" for deed in self.all[1:])
+    def _begun(self) -> bool:
+        """Whether a run was begun, finished or not."""
+        return (self.run / "run.json").exists()
+
+    @property
+    def _went(self) -> int:
+        """How many deeds are done already, as the run folder has it."""
+        if not self._begun:
+            return 1
+        names = [deed.name for deed in self.all]
+        if not (self.run / "model.json").exists():
+            return names.index("run")
+        return len(names) if self.report.exists() else names.index("report")
 
     def _plan(self, start: Start) -> list[Deed]:
         file, run = str(self.folder / "run.toml"), str(self.run)
@@ -162,6 +195,14 @@ class Deeds:
                 deed.output = (deed.output + line)[-LONGEST:]
         self._running = None
         deed.state = "failed" if process.returncode else "done"
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """A run that was begun and did not end is resumed: it has its folder already."""
+        for deed in self.all:
+            ended = deed.name != "run" or deed.state == "done" or "--resume" in deed.command
+            if not ended and self._begun:
+                deed.command = (*deed.command, "--resume")
 
     def close(self) -> None:
         """Interrupt what runs, as Ctrl-C would: a run can be resumed."""
@@ -172,3 +213,8 @@ class Deeds:
     def to_json(self) -> Sequence[dict[str, Any]]:
         """Return all, in order."""
         return [deed.to_json() for deed in self.all]
+
+
+def _said(path: Path) -> str | None:
+    """What stands in a file; None where there is none."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None

@@ -47,12 +47,15 @@ class Asked:
         Why the text is no answer; empty where it is one.
     note
         What an answer means.
+    before
+        Lines that a terminal shows now, about the answer before: a page shows them there.
     """
 
     question: Question
     given: str | None = None
     error: str = ""
     note: str = ""
+    before: tuple[str, ...] = ()
 
     @property
     def control(self) -> str:
@@ -75,7 +78,7 @@ class Asked:
             "text": one.text,
             "default": one.default,
             "choices": list(one.choices.items()),
-            "shown": [line.strip() for line in one.shown],
+            "shown": [line.strip() for line in one.shown if line not in self.before],
             "control": self.control,
             "given": self.given,
             "error": self.error,
@@ -130,15 +133,17 @@ def answered(folder: str, answers: Mapping[str, str]) -> Answered:
     answers
         Texts by the questions' names.
     """
-    found, wrong = Answered(), False
+    found, wrong, names = Answered(), False, set[str]()
+    before: tuple[str, ...] = ()
     questions = interview(folder, {})
     try:
         question = next(questions)
         while True:
-            if any(question.name == one.question.name for one in found.asked):
+            if question.name in names:  # all columns were left out, so they are asked about anew
                 found.problem = _NO_COLUMN
                 return found
-            one = Asked(question, answers.get(question.name))
+            names.add(question.name)
+            one = Asked(question, answers.get(question.name), before=before)
             found.asked.append(one)
             text = one.given if one.given is not None and one.given.strip() else question.default
             if text is None:
@@ -147,6 +152,7 @@ def answered(folder: str, answers: Mapping[str, str]) -> Answered:
                 if question.name == "nodes":
                     require_plain(text, folder)
                 value = question.parse(text)
+                before = proposed(value) if question.name.startswith("column ") and value else ()
                 one.note = _note(question.name, value, answers)
             except (DynadpError, OSError, ValueError) as error:
                 one.error, wrong = _words(error), True

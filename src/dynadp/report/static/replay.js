@@ -3,6 +3,12 @@ const at = (id) => document.getElementById(id);
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const page = { run: null, frame: 0, part: 0, playing: false, last: 0, drawn: -1 };
 const digits = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString());
+const up = (value) => { // to four digits, never less than it is
+  if (!(value > 0)) return digits(value);
+  const places = 3 - Math.floor(Math.log10(value)), step = 10 ** Math.abs(places);
+  const raised = places > 0 ? Math.ceil(value * step - 1e-9) / step : Math.ceil(value / step - 1e-9) * step;
+  return Number(raised.toPrecision(4)).toString();
+};
 
 function colours() {
   const style = getComputedStyle(document.documentElement);
@@ -20,17 +26,8 @@ function fitted(canvas, wide, tall) {
   return [pen, box.width, box.height];
 }
 
-const spentAt = (group, round) => {
-  let spent = 0, before = [0, 0];
-  for (const point of group.curve) {
-    if (point[0] > round) {
-      const share = (round - before[0]) / (point[0] - before[0]);
-      return before[1] + share * (point[1] - before[1]);
-    }
-    spent = point[1]; before = point;
-  }
-  return spent;
-};
+// of a round whose own total was not computed that of a later one: nothing is understated
+const spentAt = (group, round) => (group.curve.find(([n]) => n >= round) ?? group.curve.at(-1))[1];
 
 function budgetOf() { // each node's group, for its ring
   const found = new Map();
@@ -117,7 +114,7 @@ function words() {
   const known = run.measures.filter((one) => one.round <= frame.round).at(-1);
   const parts = [`Round ${frame.round} of ${run.rounds ?? run.done}`];
   if (share !== null && share !== undefined) parts.push(`${(100 * share).toFixed(0)}% of a message is noise`);
-  if (spent !== null) parts.push(`epsilon so far ${digits(spent)} of ${digits(run.budgets[0].total)} at the costliest node`);
+  if (spent !== null) parts.push(`epsilon so far ${up(spent)} of ${up(run.budgets[0].total)} at the costliest node`);
   if (known) parts.push(`${(100 * known.value).toFixed(1)} of 100 public answers are right (${(100 * known.low).toFixed(1)} to ${(100 * known.high).toFixed(1)})`);
   at("words").textContent = `${parts.join("; ")}.`;
 }
@@ -185,6 +182,7 @@ async function load() {
     const behind = page.run && page.frame >= page.run.frames.length - 1; // who looks at the last round follows
     page.run = found;
     budgetOf();
+    for (const [id, shown] of [["l-parts", Boolean(found.noise)], ["l-whole", !found.noise]]) at(id).hidden = !shown;
     at("scrub").max = Math.max(0, found.frames.length - 1);
     at("play-section").hidden = false;
     if (!page.ready) { page.frame = found.finished ? 0 : Math.max(0, found.frames.length - 1); page.part = 0.5; }
@@ -207,7 +205,7 @@ function made(tag, text = "", kind = "") {
 
 function shown({ plain, noisy, certain, asked, epsilon }) {
   const table = made("table"), head = table.createTHead().insertRow(), body = table.createTBody(), foot = table.createTFoot();
-  for (const text of ["attribute", "the row", "without noise", `with epsilon = ${digits(epsilon)}`, "plain guessing"]) head.append(Object.assign(made("th", text), { scope: "col" }));
+  for (const text of ["attribute", "the row", "without noise", `with epsilon = ${up(epsilon)}`, "plain guessing"]) head.append(Object.assign(made("th", text), { scope: "col" }));
   for (const [name, [truth, read, guess]] of Object.entries(plain.example)) {
     const row = body.insertRow(), hidden = noisy.example[name][1];
     row.append(Object.assign(made("th", name), { scope: "row" }), made("td", truth),

@@ -64,9 +64,17 @@ function reachable(step) {
 // a step without a question, such as trust with one node, is known once a later one has some
 const known = (step) => page.complete || page.asked.some((one) => order.indexOf(one.step) > order.indexOf(step));
 
-function describe(one, ...more) {
-  return [...more, `note-${one.name}`, `error-${one.name}`].map((id) => id.replaceAll(" ", "-")).join(" ");
+const slugs = new Map(), taken = new Set();
+function slug(one) { // of a name: no two have the same, and a blank would part it in two
+  if (!slugs.has(one.name)) {
+    let found = one.name.replace(/\s/g, "-");
+    while (taken.has(found)) found += "-";
+    slugs.set(one.name, found);
+    taken.add(found);
+  }
+  return slugs.get(one.name);
 }
+const describe = (one) => `note-${slug(one)} error-${slug(one)}`;
 
 function put(one, text) {
   page.answers[one.name] = text;
@@ -76,10 +84,10 @@ function put(one, text) {
   page.pause = setTimeout(async () => { if (await ask()) refresh(); }, 200);
 }
 
-const idOf = (one) => `q-${one.name}`.replaceAll(" ", "-");
+const idOf = (one) => `q-${slug(one)}`;
 const lines = (one) => [
-  made("p", { class: "note", id: `note-${one.name}`.replaceAll(" ", "-") }),
-  made("p", { class: "error", id: `error-${one.name}`.replaceAll(" ", "-"), role: "alert" }),
+  made("p", { class: "note", id: `note-${slug(one)}` }),
+  made("p", { class: "error", id: `error-${slug(one)}`, role: "alert" }),
 ];
 
 const controls = {
@@ -95,25 +103,34 @@ const controls = {
     const field = controls.text({ ...one, choices: [] });
     const input = field.querySelector("input");
     const parts = () => input.value.match(/(?:[^\s'"]|'[^']*'|"[^"]*")+/g) ?? [];
+    const quoted = (text) => (/^[\w./=-]+$/.test(text) ? text : `'${text}'`);
+    const bare = (part) => part.replace(/^(['"])(.*)\1$/, "$2");
+    const named = (file) => quoted(file.includes("=") ? file : `${file.split("/").at(-1).replace(/\.\w+$/, "")}=${file}`);
+    const set = (texts) => { input.value = texts.join(" "); put(one, input.value); mark(); };
     const list = page.offered.map((file) => {
-      const stem = file.split("/").at(-1).replace(/\.\w+$/, "");
-      const quoted = (text) => (/^[\w./=-]+$/.test(text) ? text : `'${text}'`);
-      const part = quoted(`${stem}=${file}`);
-      const button = made("button", { type: "button", "aria-pressed": "false", "data-part": part }, file);
+      const both = [named(file), quoted(file)]; // as a node's file, and as the file of all
+      const button = made("button", { type: "button", "aria-pressed": "false" }, file);
       button.addEventListener("click", () => {
         const there = parts();
-        input.value = (there.includes(part) ? there.filter((each) => each !== part) : [...there, part]).join(" ");
-        put(one, input.value);
-        mark();
+        set(there.some((part) => both.includes(part)) ? there.filter((part) => !both.includes(part)) : [...there.map((part) => named(bare(part))), both[0]]);
       });
-      return button;
+      return { button, both };
     });
-    const mark = () => list.forEach((button) => button.setAttribute("aria-pressed", String(parts().includes(button.dataset.part))));
+    const box = made("input", { type: "checkbox", id: "for-all" });
+    const all = made("label", { class: "choice", for: "for-all" }, box, made("span", {}, "This file has the rows of several nodes, and a column that names the node of each row"));
+    box.addEventListener("change", () => set(parts().map((part) => (box.checked ? quoted(bare(part).replace(/^[^=]*=/, "")) : named(bare(part))))));
+    const mark = () => {
+      const there = parts();
+      for (const { button, both } of list) button.setAttribute("aria-pressed", String(there.some((part) => both.includes(part))));
+      all.hidden = there.length !== 1;
+      box.checked = there.length === 1 && !there[0].includes("=");
+    };
     input.addEventListener("input", mark);
     mark();
+    field.append(all);
     if (list.length) {
       field.append(made("p", { class: "soft", id: "found-words" }, "CSV files here, by name; press to add one as a node:"),
-        made("ul", { class: "found", "aria-labelledby": "found-words" }, ...list.map((button) => made("li", {}, button))));
+        made("ul", { class: "found", "aria-labelledby": "found-words" }, ...list.map(({ button }) => made("li", {}, button))));
     }
     return field;
   },
@@ -138,8 +155,9 @@ const controls = {
   column(one) {
     const name = one.name.slice("column ".length);
     const now = page.forms[one.name] ?? { form: "", text: "" };
-    const select = made("select", { id: idOf(one), "aria-label": `${name}: what is it` });
-    for (const [form, words] of page.kinds) select.append(made("option", { value: form }, form && !["range", "values", "days", "hash"].includes(form) ? `${form}: ${words}` : words));
+    const select = menu().cloneNode(true); // much cheaper than making it anew for each of thousands
+    select.id = idOf(one);
+    select.setAttribute("aria-label", `${name}: what is it`);
     select.value = now.form;
     const input = made("input", { autocomplete: "off", spellcheck: "false", "aria-label": `${name}: bounds or values`, "aria-describedby": describe(one) });
     input.value = now.text;
@@ -157,6 +175,12 @@ const controls = {
     return made("div", { class: "field column" }, made("span", { class: "name" }, name), select, input, ...lines(one));
   },
 };
+
+function menu() {
+  page.menu ??= made("select", {}, ...page.kinds.map(([form, words]) =>
+    made("option", { value: form }, form && !["range", "values", "days", "hash"].includes(form) ? `${form}: ${words}` : words)));
+  return page.menu;
+}
 
 function pick(one, input, name, words) {
   const button = made("button", { type: "button", title: words }, name);
@@ -200,13 +224,13 @@ function refresh() {
     return;
   }
   for (const one of inStep(page.step)) {
-    const note = at(`note-${one.name}`.replaceAll(" ", "-")), error = at(`error-${one.name}`.replaceAll(" ", "-"));
+    const note = at(`note-${slug(one)}`), error = at(`error-${slug(one)}`);
     if (!note) continue;
     note.textContent = one.note;
     const empty = one.default === null && !(one.given ?? "").trim();
     const known = page.touched?.has(one.name) || page.tried === page.step;
     const example = page.kinds.find(([form]) => form === page.forms[one.name]?.form)?.[3];
-    const short = one.control === "column" ? one.error.replace(/; give public bounds.*/, `; expected such as ${example}`) : one.error;
+    const short = one.control === "column" ? one.error.replace(/(; give public bounds|is no known kind of quantity;).*/, (_, how) => `${how.startsWith(";") ? "" : "says no bounds"}; expected such as ${example}`) : one.error;
     const words = short || (empty && page.tried === page.step ? "an answer is needed here" : "");
     const text = known ? words : "";
     if (error.textContent !== text) error.textContent = text;
@@ -223,11 +247,13 @@ function refresh() {
     button.disabled = !reachable(step) || empty(step);
     const done = stepDone(step) && page.seen.has(step), wrong = inStep(step).some((one) => one.error);
     button.classList.toggle("wrong", wrong);
+    button.classList.toggle("answered", done && known(step));
     button.querySelector(".mark").textContent = wrong ? "!" : done && known(step) ? "✓" : "";
     button.setAttribute("aria-label", `${button.querySelector(".title").textContent}: ${wrong ? "an answer is wrong" : done && known(step) ? "answered" : button.disabled ? "later" : "to answer"}`);
   }
   at("back").disabled = page.step === "rows";
   const texts = Object.entries(page.files);
+  at("h-files").textContent = page.deeds.length && !stale() ? "What was written" : "What will be written";
   at("no-files").hidden = texts.length > 0;
   const open = new Set([...at("files").querySelectorAll("details[open]")].map((one) => one.dataset.name));
   at("files").replaceChildren(...texts.map(([name, text]) =>
@@ -283,13 +309,15 @@ async function follow() {
 
 function draw(now) {
   page.deeds = now.deeds;
+  page.now = now;
+  const older = stale();
   const list = now.deeds.length ? now.deeds
     : [{ name: "write", title: "Write the files", command: "", reads: "headers", state: "waiting", output: "" }];
   const first = list.find((deed) => deed.state !== "done");
   const focused = document.activeElement?.dataset?.deed;
   at("deeds").replaceChildren(...list.map((deed) => {
-    const ready = deed === first && deed.state !== "running";
-    const again = deed.name === "write" && deed.state === "done" && list.slice(1).every((one) => one.state === "waiting");
+    const ready = deed === first && deed.state !== "running" && (now.began || !older);
+    const again = deed.name === "write" && older && !now.began && !now.deeds.some((one) => one.state === "running");
     const button = made("button", { type: "button", "data-deed": deed.name, class: ready ? "main" : "" }, deed.state === "failed" ? `Again: ${deed.title}` : again ? "Write them again" : deed.title);
     button.disabled = !(ready || again);
     button.hidden = deed.state === "done" && !again;
@@ -306,10 +334,16 @@ function draw(now) {
   if (now.began) links.push(made("a", { href: `replay/` }, "Look at the run, round by round"));
   if (now.began) links.push(made("a", { href: "explore/" }, "Follow the run on its page"));
   if (now.report) links.push(made("a", { href: `report?folder=${encodeURIComponent(page.folder)}`, id: "to-report" }, "Open the report"));
+  at("stale").textContent = !older ? "" : now.began
+    ? "Your answers have changed since this run began: what follows is about the older ones. For the new ones choose another folder. Its ledgers will be new, and will not know what this run released; what people lose adds up."
+    : "Your answers have changed since these files were written: write them again.";
   at("after").hidden = links.length === 0;
   at("after").replaceChildren(...links.flatMap((link) => [link, " "]));
   refresh();
 }
+
+// whether the files that were written say something else than the answers do now
+const stale = () => page.deeds.length > 0 && page.complete && JSON.stringify(page.now.files) !== JSON.stringify(page.files);
 
 async function act(name) {
   const now = name === "write" ? await send("api/write", { answers: page.answers }) : await send("api/do", { deed: name });
