@@ -1,5 +1,7 @@
 """Sums over rows in whole numbers: exact, and bounded whatever floating point does."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,6 +77,21 @@ def test_a_row_of_the_declared_length_is_kept_and_a_longer_one_is_dropped():
     assert resolution.whole(flat).any()
     assert not resolution.whole(flat * 1.0002).any()
     assert not resolution.whole(csr_array(flat * 1.0002)).toarray().any()
+
+
+def test_rows_are_written_as_whole_numbers_without_further_copies():
+    """Some at a time, with the same numbers as all at once."""
+    rng = np.random.default_rng(4)
+    rows, resolution = rows_of(rng, 60_000, 20, False), Resolution.of(60_000, 20)
+    rows[7] *= 3  # too long
+    tracemalloc.start()
+    found = resolution.whole(rows)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1.7 * rows.nbytes  # all at once: 2 and more
+    expected = np.rint(rows / resolution.step)
+    expected[7] = 0
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_replacing_a_row_moves_the_sum_by_what_it_added():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log2, sqrt
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from dynadp.problem.weighing import largest_slopes, shortened
 BITS, MOST_BITS = 52, 16  # of a sum over rows; of a row's entries and of a slope
 NOISE_BITS = 43  # of the deviation of noise over its step, where mu = 1; samplers end at 45
 POINT_STEP, FURTHEST = 2.0**-24, 2.0**12  # of the common point: margins are exact, in any order
+_AT_ONCE = 1 << 18  # numbers of rows that are written as whole ones at a time
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,18 @@ class Resolution:
             kept = lengths <= float(self.longest) ** 2
             out.data = np.where(np.repeat(kept, np.diff(out.indptr)), out.data, 0.0)
             return out
+        if not isinstance(signed, np.ndarray) or signed.size <= _AT_ONCE:
+            return self._whole(signed)
+        out, some = np.empty_like(signed), max(1, _AT_ONCE // signed.shape[1])
+        for low in range(0, len(signed), some):  # no more copies of all rows than this one
+            out[low : low + some] = self._whole(signed[low : low + some])
+        return out
+
+    def _whole(self, signed: Array) -> Array:
         xp = namespace(signed)
         rows = xp.rint(signed / self.step)
         lengths = (rows * rows).sum(axis=1)
-        return xp.where((lengths <= float(self.longest) ** 2)[:, None], rows, 0.0)
+        return cast("Array", xp.where((lengths <= float(self.longest) ** 2)[:, None], rows, 0.0))
 
 
 class IntegerRows:
