@@ -1,6 +1,7 @@
 """Envelopes, leases, and what bounds whatever others send: without sockets."""
 
 import json
+import time
 from contextlib import ExitStack
 from itertools import product
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from dynadp.engines.bounds import DEPTH, REASONS, Tally, read_json, shortened
 from dynadp.engines.lives import HeldDraws, Life
 from dynadp.engines.zenoh import beats, leases
+from dynadp.engines.zenoh.clock import elapsed
 from dynadp.engines.zenoh.envelopes import Envelopes, shared_secret
 from dynadp.engines.zenoh.gates import BURST, Gate
 from dynadp.engines.zenoh.leases import TERM, Grants, Lease
@@ -87,7 +89,7 @@ class Clock:
     def __init__(self, monkeypatch):
         self.now = 100.0
         for module in (leases, beats):
-            monkeypatch.setattr(module, "monotonic", lambda: self.now)
+            monkeypatch.setattr(module, "elapsed", lambda: self.now)
 
 
 @pytest.fixture
@@ -248,6 +250,23 @@ def test_a_name_that_was_claimed_with_any_numbers_is_got_back(tmp_path, clock, h
                 world.ask(k, j)
             number = world.lives[k].life.number + 1
         assert world.drawing == [k]
+
+
+def test_a_machine_that_slept_holds_no_lease(tmp_path, monkeypatch):
+    """The usual clock stands still meanwhile: whoever goes by it believes that no time passed."""
+    passed = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(time, "clock_gettime", lambda which: passed[-1])
+    with ExitStack() as stack:
+        life = Life.begin(stack, tmp_path / "life", "me")
+        lease, grants = Lease("me", life, ["n0"]), Grants(tmp_path / "grants")
+        lease.asked.add("n0")
+        told = grants.answer("me", life.id, life.number, leaves=False)
+        lease.hear("n0", told, elapsed())
+        assert lease.held
+        passed.append(3700.0)
+        assert not lease.held
+        assert grants.answer("me", "another", 2, leaves=False) == {"lease": "granted"}
 
 
 def test_lives_are_counted_and_locked(tmp_path):
