@@ -1,6 +1,7 @@
 """Envelopes, leases, and what bounds whatever others send: without sockets."""
 
 import json
+import socket
 import time
 from contextlib import ExitStack
 from itertools import product
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from dynadp.engines.bounds import DEPTH, REASONS, Tally, read_json, shortened
 from dynadp.engines.lives import HeldDraws, Life
-from dynadp.engines.zenoh import beats, leases
+from dynadp.engines.zenoh import beats, gates, leases
 from dynadp.engines.zenoh.clock import elapsed
 from dynadp.engines.zenoh.envelopes import Envelopes, shared_secret
 from dynadp.engines.zenoh.gates import BURST, Gate
@@ -331,3 +332,26 @@ def test_an_address_begins_so_many_handshakes():
         assert len(gate._buckets) <= 4096
     finally:
         gate.close()
+
+
+def test_an_address_that_says_nothing_keeps_no_other_out(monkeypatch):
+    told = []
+    monkeypatch.setattr(gates, "PENDING", 20)
+    monkeypatch.setattr(gates, "EACH", 5)
+    gate = Gate("127.0.0.1:0", told.append)
+    here, silent = gate._socket.getsockname(), []
+    try:
+        with socket.create_server(("127.0.0.1", gate.inner)) as inner:
+            inner.settimeout(10.0)
+            for _ in range(30):
+                silent.append(socket.create_connection(here, source_address=("127.0.0.2", 0)))
+            with socket.create_connection(here) as other:
+                other.sendall(b"\x16\x03\x01")
+                link, _ = inner.accept()
+                with link:
+                    assert link.recv(3, socket.MSG_WAITALL) == b"\x16\x03\x01"
+    finally:
+        for one in silent:
+            one.close()
+        gate.close()
+    assert "turned 127.0.0.2 away: 5 connections of it have said nothing yet" in told
