@@ -4,23 +4,27 @@ import json
 import socket
 import time
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from itertools import product
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as tried
 from hypothesis import strategies as st
 
 from dynadp.engines.bounds import DEPTH, REASONS, Tally, read_json, shortened
 from dynadp.engines.lives import HeldDraws, Life
 from dynadp.engines.zenoh import beats, gates, leases
 from dynadp.engines.zenoh.clock import elapsed
+from dynadp.engines.zenoh.config import Site, settings
 from dynadp.engines.zenoh.envelopes import Envelopes, shared_secret
 from dynadp.engines.zenoh.gates import BURST, Gate
 from dynadp.engines.zenoh.leases import TERM, Grants, Lease
 from dynadp.errors import NameTaken, Rejected
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.runs import authorities
 
 NAMES = ("a", "b", "c", "d")
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(name.encode() * 32) for name in NAMES}
@@ -148,7 +152,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-@settings(max_examples=150, deadline=None)
+@tried(max_examples=150, deadline=None)
 @given(
     count=st.integers(1, 5),
     numbers=st.lists(st.integers(1, 3), min_size=3, max_size=3),
@@ -355,3 +359,22 @@ def test_an_address_that_says_nothing_keeps_no_other_out(monkeypatch):
             one.close()
         gate.close()
     assert "turned 127.0.0.2 away: 5 connections of it have said nothing yet" in told
+
+
+def test_a_port_behind_a_gate_that_was_just_taken_is_no_hindrance(tmp_path, monkeypatch):
+    authority, today = tmp_path / "authority", datetime.now(UTC)
+    authorities.make_authority(authority, "trial", today)
+    authorities.make_node(authority, "me", ["127.0.0.1"], tmp_path / "me", today, 30)
+    found = []
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("", 0)) as free:
+        ports = [taken.getsockname()[1], free.getsockname()[1]]
+        free.close()
+        monkeypatch.setattr(
+            gates, "free_port", lambda: found.append(ports[len(found)]) or found[-1]
+        )
+        site = Site("me", (), tmp_path / "me", listen=("127.0.0.1:0",))
+        session, made = gates.opened(settings(site, "dynadp/trial"), print)
+        session.close()
+        for gate in made:
+            gate.close()
+    assert found == ports

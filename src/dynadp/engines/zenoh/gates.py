@@ -21,7 +21,7 @@ import zenoh
 WAIT, PENDING = 3.0, 256  # seconds for the first bytes; connections that may be waited for
 EACH = 64  # of them, from one address
 BURST, RATE = 20.0, 2.0  # handshakes from one address: at once, and in a second after that
-_ADDRESSES = 4096  # that are told apart
+_ADDRESSES, _TRIES = 4096, 3  # that are told apart; of a session to find a port
 _BLOCK, _LINES = 2**16, 128
 _HELLO = b"\x16\x03"  # how a TLS handshake begins
 
@@ -179,11 +179,16 @@ def gated(config: dict[str, Any], warn: Callable[[str], None]) -> list[Gate]:
 
 
 def opened(config: dict[str, Any], warn: Callable[[str], None]) -> tuple[Any, list[Gate]]:
-    """Open a session behind gates."""
-    gates = gated(config, warn)
-    try:
-        return zenoh.open(zenoh.Config.from_json5(json.dumps(config))), gates
-    except BaseException:
-        for gate in gates:
-            gate.close()
-        raise
+    """Open a session behind gates; on another port behind them where somebody just took it."""
+    left = _TRIES
+    while True:
+        left -= 1
+        behind = json.loads(json.dumps(config))
+        gates = gated(behind, warn)
+        try:
+            return zenoh.open(zenoh.Config.from_json5(json.dumps(behind))), gates
+        except BaseException as error:
+            for gate in gates:
+                gate.close()
+            if not (gates and left and isinstance(error, zenoh.ZError)):
+                raise
