@@ -138,3 +138,26 @@ def test_who_comes_back_when_the_others_are_done_takes_their_model_home(tmp_path
     with Ledger.open(network.ledger(lost), read_only=True) as ledger:
         assert ledger.counted() == ledger.spent()
     network.finish({name: child for name, child in children.items() if name != lost})
+
+
+def test_a_node_that_sends_nothing_and_lost_what_it_signed_is_left_behind(tmp_path, nursery):
+    """It could sign otherwise; and it remembers that."""
+
+    def table(i, own):
+        return {name: cells[:4] for name, cells in own.items()} if i == 1 else own
+
+    given = {"nodes": 3, "topology": {"family": "path"}, "table": table}
+    network = going_on(tmp_path / "home", nursery, SUM, **given)
+    children = network.start_all("--delay", "noted:0.5", pinned=None)
+    lost, rest = network.names[1], (network.names[0], network.names[2])
+    network.in_round(lost, 2)
+    children[lost].kill()
+    children[lost].wait()
+    for file in network.folder(lost).glob("letters-*.sqlite*"):
+        file.unlink()
+    for words in ("what it signed about its members is gone", "was left behind"):
+        assert network.start(lost, pinned=None).wait() == 7, network.said(lost)
+        assert words in network.said(lost)
+    assert network.spends(lost) == {}
+    for name in rest:
+        children[name].kill()

@@ -1,23 +1,30 @@
 """Envelopes, leases, and what bounds whatever others send: without sockets."""
 
 import json
+import socket
+import time
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from itertools import product
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as tried
 from hypothesis import strategies as st
 
 from dynadp.engines.bounds import DEPTH, REASONS, Tally, read_json, shortened
 from dynadp.engines.lives import HeldDraws, Life
-from dynadp.engines.zenoh import beats, leases
+from dynadp.engines.zenoh import beats, gates, leases
+from dynadp.engines.zenoh.clock import elapsed
+from dynadp.engines.zenoh.config import Site, settings
 from dynadp.engines.zenoh.envelopes import Envelopes, shared_secret
 from dynadp.engines.zenoh.gates import BURST, Gate
 from dynadp.engines.zenoh.leases import TERM, Grants, Lease
 from dynadp.errors import NameTaken, Rejected
 from dynadp.mechanisms.entropy import SeededEntropy
+from dynadp.runs import authorities
 
 NAMES = ("a", "b", "c", "d")
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(name.encode() * 32) for name in NAMES}
@@ -87,7 +94,7 @@ class Clock:
     def __init__(self, monkeypatch):
         self.now = 100.0
         for module in (leases, beats):
-            monkeypatch.setattr(module, "monotonic", lambda: self.now)
+            monkeypatch.setattr(module, "elapsed", lambda: self.now)
 
 
 @pytest.fixture
@@ -145,7 +152,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-@settings(max_examples=150, deadline=None)
+@tried(max_examples=150, deadline=None)
 @given(
     count=st.integers(1, 5),
     numbers=st.lists(st.integers(1, 3), min_size=3, max_size=3),
@@ -250,6 +257,23 @@ def test_a_name_that_was_claimed_with_any_numbers_is_got_back(tmp_path, clock, h
         assert world.drawing == [k]
 
 
+def test_a_machine_that_slept_holds_no_lease(tmp_path, monkeypatch):
+    """The usual clock stands still meanwhile: whoever goes by it believes that no time passed."""
+    passed = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(time, "clock_gettime", lambda which: passed[-1])
+    with ExitStack() as stack:
+        life = Life.begin(stack, tmp_path / "life", "me")
+        lease, grants = Lease("me", life, ["n0"]), Grants(tmp_path / "grants")
+        lease.asked.add("n0")
+        told = grants.answer("me", life.id, life.number, leaves=False)
+        lease.hear("n0", told, elapsed())
+        assert lease.held
+        passed.append(3700.0)
+        assert not lease.held
+        assert grants.answer("me", "another", 2, leaves=False) == {"lease": "granted"}
+
+
 def test_lives_are_counted_and_locked(tmp_path):
     with ExitStack() as stack:
         first = Life.begin(stack, tmp_path / "life", "me")
@@ -312,3 +336,45 @@ def test_an_address_begins_so_many_handshakes():
         assert len(gate._buckets) <= 4096
     finally:
         gate.close()
+
+
+def test_an_address_that_says_nothing_keeps_no_other_out(monkeypatch):
+    told = []
+    monkeypatch.setattr(gates, "PENDING", 20)
+    monkeypatch.setattr(gates, "EACH", 5)
+    gate = Gate("127.0.0.1:0", told.append)
+    here, silent = gate._socket.getsockname(), []
+    try:
+        with socket.create_server(("127.0.0.1", gate.inner)) as inner:
+            inner.settimeout(10.0)
+            for _ in range(30):
+                silent.append(socket.create_connection(here, source_address=("127.0.0.2", 0)))
+            with socket.create_connection(here) as other:
+                other.sendall(b"\x16\x03\x01")
+                link, _ = inner.accept()
+                with link:
+                    assert link.recv(3, socket.MSG_WAITALL) == b"\x16\x03\x01"
+    finally:
+        for one in silent:
+            one.close()
+        gate.close()
+    assert "turned 127.0.0.2 away: 5 connections of it have said nothing yet" in told
+
+
+def test_a_port_behind_a_gate_that_was_just_taken_is_no_hindrance(tmp_path, monkeypatch):
+    authority, today = tmp_path / "authority", datetime.now(UTC)
+    authorities.make_authority(authority, "trial", today)
+    authorities.make_node(authority, "me", ["127.0.0.1"], tmp_path / "me", today, 30)
+    found = []
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("", 0)) as free:
+        ports = [taken.getsockname()[1], free.getsockname()[1]]
+        free.close()
+        monkeypatch.setattr(
+            gates, "free_port", lambda: found.append(ports[len(found)]) or found[-1]
+        )
+        site = Site("me", (), tmp_path / "me", listen=("127.0.0.1:0",))
+        session, made = gates.opened(settings(site, "dynadp/trial"), print)
+        session.close()
+        for gate in made:
+            gate.close()
+    assert found == ports

@@ -495,6 +495,16 @@ def test_long_names_are_for_simulations_alone(load):
     assert load(NETWORK.replace('"north"', f'"{"é" * 32}"')).nodes[0].name == "é" * 32
 
 
+@pytest.mark.parametrize("base", [GOOD, NETWORK], ids=["one process", "network"])
+def test_more_nodes_than_there_are_cannot_remain(load, base):
+    going_on = f"{base}\n[network]\non_absence = 'go on'\nleast = "
+    count = len(load(base).nodes)
+    assert load(f"{going_on}{count}").network.least == count
+    assert mistakes(load, f"{going_on}{count + 1}") == [
+        f"network: least is {count + 1}, and there are {count} nodes: not so many can remain"
+    ]
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [

@@ -80,6 +80,19 @@ def test_the_plan_of_a_record_is_the_plan(place):
     assert {**made, "epsilon": [], "reasons": []} == expected
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS[:2], ids=["sum", "moment"])
+def test_a_node_that_sends_nothing_is_no_hindrance(place, mechanism):
+    declare(mechanism)
+    few = Path("south.csv").read_text().splitlines()[:4]
+    Path("south.csv").write_text("\n".join(few) + "\n")
+    train("out")
+    assert not any(load_run("out").planned.alphas["south"])
+    whole, part = load_model("out"), partial_model("out")
+    assert vector(part) == pytest.approx(vector(whole), rel=1e-9, abs=1e-9)
+    assert part.partial["members"] == ["north", "west"]
+    np.testing.assert_allclose(part.noise.coef_se, whole.noise.coef_se)
+
+
 @pytest.mark.parametrize("mechanism", ['"sum"', '"primal"'])
 def test_a_run_that_was_stopped_leaves_a_model_and_can_go_on(place, mechanism):
     declare(mechanism)

@@ -299,7 +299,7 @@ class Play:
         actions += ("impatient",) * 4 + ("gone",) * 2
         actions += ("copy", "clone", "clone", "disk", "disk", "ledger", "mend", "mend")
         actions += ("twin",) * 5
-        with mock.patch.object(leases, "monotonic", self.network.time):
+        with mock.patch.object(leases, "elapsed", self.network.time):
             for node in self.drive.alive():
                 self.drive.attempt(node, node.start)
             for _ in range(steps):

@@ -19,6 +19,7 @@ from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.logs import BoundedLog, JsonLines
 from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Loopback, Positive, option, out_option, user
 from dynadp.cli.output import Answer, prints_answer, round_bar
+from dynadp.cli.pools import share_pools
 from dynadp.cli.verbosity import QUIET, verbosity
 from dynadp.errors import IdentityError
 
@@ -86,6 +87,7 @@ def node(node_file: str, consent: bool) -> Answer:
     neighbour stayed away for too long, 143 after SIGTERM: start it again, nothing
     is lost.
     """
+    share_pools()
     silo = runs.SiloRun.load(node_file)
     if consent:
         from dynadp.cli.consent import require_consent
@@ -119,6 +121,7 @@ def relay(identity: str, listen: str, health: str | None) -> None:
     """Carry letters between nodes that cannot reach each other. It needs a certificate for the name
     'relay'.
     """
+    share_pools()
     found, of = runs.Identity.load(identity, datetime.now(UTC)), engines.RELAY
     if found.name != of:
         raise IdentityError(

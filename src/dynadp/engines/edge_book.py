@@ -41,16 +41,31 @@ def given_up(inbox: Inbox) -> frozenset[str]:
     return frozenset(j for j, edge in edges_kept(inbox).items() if edge.off)
 
 
-def require_not_left(inbox: Inbox, journal: Journal) -> None:
+def require_not_left(inbox: Inbox, journal: Journal, *, lost: bool = False) -> None:
     """Raise LeftBehind again, where this node's part in the run ended with it; what it did not
     spend is given back, if a crash came before that.
+
+    Parameters
+    ----------
+    inbox, journal
+        The node's letters, and what it entered.
+    lost
+        Whether it has taken part before in sums that go on, and what it signed then is gone: its
+        part ends here.
     """
+    if lost:
+        inbox.decide(0, canonical_json({"edges": {}, "next": _LEFT}))
+        inbox.settle()
     content = inbox.last_decision()
     if content is not None and json.loads(content).get("next") == _LEFT:
         journal.close("stopped")
         raise LeftBehind(
-            f"{inbox.rules.me} was left behind: the run went on without it, and its part is over. "
-            "Take part in a new run"
+            f"{inbox.path} is new, and this node has taken part in this run before: what it signed "
+            "about its members is gone, so it cannot go on without risking two models. Its part is "
+            "over; keep that file while a run lasts"
+            if lost
+            else f"{inbox.rules.me} was left behind: the run went on without it, and its part is "
+            "over. Take part in a new run"
         )
 
 

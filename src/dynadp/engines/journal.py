@@ -165,14 +165,14 @@ class LedgerJournal(Journal):
         """Close the run in all ledgers.
 
         A run may be closed already: it was cut short between two closes, or another incarnation of
-        the node closed it.
+        the node closed it. A node that sends nothing has reserved nothing.
         """
         for ledger in self._active.values():
             try:
                 who, at = self.who, self.clock()
                 ledger.close_run(self.run, reason, who=who, at=at, failed=failed)
             except BudgetRefused:
-                if not ledger.is_closed(self.run):
+                if self.run in ledger.state().runs and not ledger.is_closed(self.run):
                     raise
         for node, ledger in self.ledgers.items():
             self.seal(node).remove()

@@ -105,6 +105,7 @@ def plan_of(record: RunRecord) -> Plan:
     assert planned is not None
     assert record.dimension is not None
     nodes, steps = record.topology.nodes, given.get("steps") or {}
+    most = max(planned.alphas.values(), key=sum)
     made = Plan.of(
         loss=Loss.from_description(given["loss"]),
         regularizer=Regularizer.from_description(given["regularizer"]),
@@ -114,7 +115,10 @@ def plan_of(record: RunRecord) -> Plan:
         mechanism=mechanism_named(planned.mechanism, **planned.parameters),
         class_weights=tuple(given.get("class_weights", EVEN)),
         positives=given.get("positives"),
-        schedule=per_node({node: list(own) for node, own in planned.alphas.items()}),
+        schedule=per_node(
+            # a node that sends nothing is recorded with zeros, and a schedule has none
+            {node: list(own if any(own) else most) for node, own in planned.alphas.items()}
+        ),
         centring=tuple(planned.centrings.values()),
         delta=planned.delta,
         unit=planned.unit,

@@ -58,6 +58,11 @@ class RunFile(Section):
         twice = len(set(names)) < len(names)
         found = [
             (twice, "nodes: two have the same name: names must differ"),
+            (
+                (self.network.least or 0) > len(names),
+                f"network: least is {self.network.least}, and there are {len(names)} nodes: not so "
+                "many can remain",
+            ),
             *(self._network_mistakes() if self.networked else self._local_mistakes()),
             *(self._privacy_mistakes() if self.privacy.protected else ()),
             (

@@ -385,7 +385,10 @@ class SiloRun:
             folder = self._claim(stack, record)
             keys = {section.name: public_key(str(section.key)) for section in self.file.nodes}
             rules = part.rules(run_id(record.name), bytes.fromhex(agreed), keys)
-            post = Inbox(folder.path / f"letters-{agreed[:12]}.sqlite", rules, self.identity.key)
+            office = folder.path / f"letters-{agreed[:12]}.sqlite"
+            begun = (folder.path / "run.json").exists()
+            lost = rules.ballots is not None and begun and not office.exists()
+            post = Inbox(office, rules, self.identity.key)
             stack.callback(post.close)
             post.given_up = given_up(post)
             outbox = self._outbox(stack, record.run_id, who)
@@ -404,7 +407,7 @@ class SiloRun:
                 life = Life.begin(stack, outbox.life_file(me), me)
                 lease = Lease(me, life, part.neighbours, part.absence.goes_on)
             if not finished:
-                self._require_members(begun=(folder.path / "run.json").exists())
+                self._require_members(begun=begun)
             site = replace(self.site(), largest=greetings.largest + ENVELOPE)
             links = Links(
                 site,
@@ -429,7 +432,7 @@ class SiloRun:
 
             try:
                 if not finished:
-                    require_not_left(post, outbox)
+                    require_not_left(post, outbox, lost=lost and not own)  # who sends finds out
                     rehearse(outbox, self.rows, own)
                 status.state = "agreeing"
                 stack.enter_context(links)

@@ -1,12 +1,14 @@
 """A run file tried as a network: all its nodes as processes of this machine, with real links."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -24,6 +26,7 @@ from dynadp.runs.run_file import RunFile
 from dynadp.runs.status import read_status
 
 _POLL = 0.2  # seconds
+_PORTS = range(20_000, 32_768)  # below those that outgoing connections take
 _DAYS = 90  # that certificates of a trial last: a node warns when fewer than 30 are left
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # nodes share one machine
 
@@ -192,11 +195,18 @@ def _rounds_of(folder: Path) -> tuple[int, int]:
 
 
 def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
+    """Return ports that nobody listens on, and that no connection gets by itself: a node that is
+    started again finds its port free.
+    """
+    found = list[int]()
+    with ExitStack() as held:
+        for port in random.sample(_PORTS, len(_PORTS)):
+            with suppress(OSError):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise ConfigError(f"fewer than {count} ports of this machine are free")
 
 
 def _write_toml(path: Path, content: dict[str, Any]) -> None:

@@ -9,12 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from secrets import token_hex
 from threading import Lock
-from time import monotonic
 from typing import Any
 
 from dynadp.engines.bounds import read_json
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Letter, verify
+from dynadp.engines.zenoh.clock import elapsed
 from dynadp.engines.zenoh.leases import Grants, Lease
 from dynadp.errors import Rejected
 
@@ -52,7 +52,7 @@ class Beats:
     @property
     def present(self) -> set[str]:
         """Who proved a moment ago that it is up."""
-        now = monotonic()
+        now = elapsed()
         return {j for j, sent in list(self._proven.items()) if now - sent < FRESH}
 
     def ask(self, j: str, *, leaves: bool = False) -> bytes:
@@ -63,7 +63,7 @@ class Beats:
             body = {"life": life.id, "number": life.number, "leaves": leaves}
         with self._lock:
             waiting = self._open.setdefault(j, OrderedDict())
-            waiting[asks] = monotonic()
+            waiting[asks] = elapsed()
             while len(waiting) > _OPEN:
                 waiting.popitem(last=False)
         return self._letter({"to": j, "asks": asks, **body})
@@ -71,7 +71,7 @@ class Beats:
     def answer(self, data: bytes) -> tuple[str, bytes] | None:
         """Return who asked, and the answer; None where it asks too often."""
         letter, body = self._read(data)
-        author, second = letter.author, int(monotonic())
+        author, second = letter.author, int(elapsed())
         with self._lock:
             when, count = self._answered.get(author, (second, 0))
             count = count + 1 if when == second else 1

@@ -9,7 +9,7 @@ address only so many in a second. TLS itself is between the two ends: a gate rea
 import asyncio
 import json
 import socket
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
@@ -19,8 +19,9 @@ from typing import Any
 import zenoh
 
 WAIT, PENDING = 3.0, 256  # seconds for the first bytes; connections that may be waited for
+EACH = 64  # of them, from one address
 BURST, RATE = 20.0, 2.0  # handshakes from one address: at once, and in a second after that
-_ADDRESSES = 4096  # that are told apart
+_ADDRESSES, _TRIES = 4096, 3  # that are told apart; of a session to find a port
 _BLOCK, _LINES = 2**16, 128
 _HELLO = b"\x16\x03"  # how a TLS handshake begins
 
@@ -38,7 +39,7 @@ class Gate:
 
     def __init__(self, address: str, warn: Callable[[str], None]) -> None:
         host, _, port = address.rpartition(":")
-        self._warn, self._pending = warn, 0
+        self._warn, self._pending = warn, Counter[str]()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._socket = _listening(host.strip("[]"), int(port))
         self.inner = free_port()
@@ -86,16 +87,20 @@ class Gate:
     ) -> bytes | None:
         """Return the first bytes of a connection that may go on; None for any other."""
         address = str((writer.get_extra_info("peername") or ("nowhere",))[0])
-        if self._pending >= PENDING:
+        if (count := self._pending[address]) >= EACH:
+            self._warn(f"turned {address} away: {count} connections of it have said nothing yet")
+            return None
+        if self._pending.total() >= PENDING:
             self._warn(f"turned {address} away: {PENDING} connections have said nothing yet")
             return None
-        self._pending += 1
+        self._pending[address] += 1
         try:
             first = await asyncio.wait_for(reader.readexactly(len(_HELLO)), WAIT)
         except (TimeoutError, asyncio.IncompleteReadError):
             first = b""
         finally:
-            self._pending -= 1
+            self._pending[address] -= 1
+            self._pending += Counter()  # forgets addresses that nothing is waited for of
         if first != _HELLO:
             self._warn(f"turned {address} away: it began no TLS handshake")
             return None
@@ -174,11 +179,16 @@ def gated(config: dict[str, Any], warn: Callable[[str], None]) -> list[Gate]:
 
 
 def opened(config: dict[str, Any], warn: Callable[[str], None]) -> tuple[Any, list[Gate]]:
-    """Open a session behind gates."""
-    gates = gated(config, warn)
-    try:
-        return zenoh.open(zenoh.Config.from_json5(json.dumps(config))), gates
-    except BaseException:
-        for gate in gates:
-            gate.close()
-        raise
+    """Open a session behind gates; on another port behind them where somebody just took it."""
+    left = _TRIES
+    while True:
+        left -= 1
+        behind = json.loads(json.dumps(config))
+        gates = gated(behind, warn)
+        try:
+            return zenoh.open(zenoh.Config.from_json5(json.dumps(behind))), gates
+        except BaseException as error:
+            for gate in gates:
+                gate.close()
+            if not (gates and left and isinstance(error, zenoh.ZError)):
+                raise

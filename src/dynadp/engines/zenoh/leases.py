@@ -3,7 +3,7 @@
 A node draws and sends only while neighbours confirm that they know it, and no other life of it.
 A neighbour that confirmed lets ``TERM`` seconds pass before it grants the name to another life;
 the node relies on a confirmation for a little less, counted from before it asked. Clocks need not
-agree, they only have to run at about the same speed.
+agree, they only have to run at about the same speed; they go on while a machine sleeps.
 
 A new life needs the grants of all neighbours, in the order of their names, so that of two clones
 the first one wins everywhere. It goes on while any one of them confirms: whoever else wanted the
@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from dynadp._files import parse_json
 from dynadp.engines.lives import Life
+from dynadp.engines.zenoh.clock import elapsed
 from dynadp.errors import NameTaken
 
 TERM = 3.0  # seconds that a confirmation holds
@@ -49,13 +49,13 @@ class Grants:
                 self._held |= parse_json(line)
         self._lines = len(lines)
         # who confirmed shortly before this process began is not known any more
-        self._seen = dict.fromkeys(self._held, monotonic())
+        self._seen = dict.fromkeys(self._held, elapsed())
 
     def answer(self, node: str, life: str, number: int, *, leaves: bool) -> dict[str, Any]:
         """Grant a node's name to one of its lives, or say who has it: ``granted``, ``held`` for so
         many seconds without a sign of its holder, or ``old`` where a later life had it.
         """
-        now, held = monotonic(), self._held.get(node)
+        now, held = elapsed(), self._held.get(node)
         number = min(number, (held["number"] if held is not None else 0) + _LEAP)
         if held is not None and held["id"] == life:
             self._seen[node] = now - (2 * TERM if leaves else 0)
@@ -154,7 +154,7 @@ class Lease:
 
     @property
     def _confirming(self) -> set[str]:
-        now = monotonic()
+        now = elapsed()
         return {j for j, end in self._until.items() if now < end}
 
     def hear(self, j: str, told: Mapping[str, Any], sent: float) -> None:
