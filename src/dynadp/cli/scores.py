@@ -61,8 +61,8 @@ class _Threshold(click.ParamType[Any]):
 _THRESHOLD = option(
     "--threshold",
     type=_Threshold(),
-    help="Scores above it get the positive label; 'balanced' for the largest balanced accuracy. "
-    "By default the model's own.",
+    help="Scores above it get the positive label, of a saved NetworkClassifier the last in order; "
+    "'balanced' for the largest balanced accuracy. By default the model's own.",
 )
 _COST = option(
     "--cost",
@@ -263,8 +263,9 @@ def _histogram(
         model = runs.calibrated_by(model, released)
         model.save(_model_file(path))
     drowned = calibrate and released.faint
-    threshold = model.threshold if drowned else runs.threshold_for(model, wanted)
-    measured = runs.histogram_measures(released, threshold, model.calibration)
+    wanted = None if drowned else wanted
+    threshold = runs.threshold_for(model, wanted)
+    measured = runs.private_measures(model, released, wanted)
     found = measured.found
     line = (
         "Measures of scores that were released with noise, with 95% intervals for noise and "
