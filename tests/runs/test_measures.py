@@ -269,6 +269,14 @@ def test_the_command_line_measures_and_calibrates(trained, tmp_path, monkeypatch
     assert plain.exit_code == 0, plain.output
     assert "area under the ROC curve: 0." in plain.output
     assert "Brier" not in plain.output
+    found = evaluate(model, rows).confusion
+    at = plain.output.splitlines().index("  rows by label, one below the other, and answer:")
+    table = [line.split() for line in plain.output.splitlines()[at + 1 : at + 4]]
+    assert table == [
+        ["low", "high"],
+        ["low", str(found["true_negative"]), str(found["false_positive"])],
+        ["high", str(found["false_negative"]), str(found["true_positive"])],
+    ]
     first = dynadp("predict model.json rows.csv").output.splitlines()[0]
     assert first == "prediction,score"
     done = dynadp("evaluate model.json rows.csv --ledger a.sqlite --mu 0.5 --calibrate --json")
