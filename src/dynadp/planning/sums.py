@@ -76,7 +76,7 @@ class SumConstants:
             found = {
                 "rounds": 30,
                 "moment_rounds": 20,
-                "moment_from": 8000.0,
+                "moment_from": 1000.0,
                 "pull": 0.5,
                 "centring": 0.05,
                 "margin": 2.0,
