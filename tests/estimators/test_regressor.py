@@ -207,6 +207,83 @@ def test_saved_models_answer_the_same(tmp_path, schema):
         NetworkRegressor.load(tmp_path / "model.json")
 
 
+LOW, HIGH = np.array([-2.0, 0.0, 900.0]), np.array([2.0, 4.0, 1400.0])
+
+
+def of_unlike_scale(rows=3000, seed=0):
+    """Three columns far from 0, and a number far from the middle of its bounds."""
+    rng = np.random.default_rng(seed)
+    u = np.clip(rng.gamma(3.0, 0.2, (rows, 3)) - 0.6, -1, 1)
+    y = 14 + u @ [6.0, 4.0, -5.0] + rng.normal(size=rows)
+    return LOW + (HIGH - LOW) * (u + 1) / 2, y
+
+
+def numbers(**changed):
+    given = {"epsilon": 5.0, "delta": 1e-5, "target": (0.0, 60.0), "random_state": 0}
+    return NetworkRegressor(**(given | changed))
+
+
+def test_numbers_with_bounds_are_the_schema_with_these_bounds(tmp_path):
+    """One definition: the same draws, the same answers, for rows of any length."""
+    (X, y), (other, truth) = (of_unlike_scale(seed=seed) for seed in range(2))
+    columns = [Numeric(name=n, low=a, high=b) for n, a, b in zip("abc", LOW, HIGH, strict=True)]
+    schema = Schema(columns=columns, label=Target(name="y", low=0, high=60))
+    tables = [dict(zip("abc", rows.T, strict=True)) for rows in (X, other)]
+    declared = numbers(schema=schema, target=None).fit(tables[0], y)
+    model = numbers(bounds=(LOW, HIGH)).fit(X, y)
+    assert model.privacy_["centre"] == "private"
+    assert model.privacy_["epsilon"] == declared.privacy_["epsilon"]
+    expected = declared.predict(tables[1])
+    np.testing.assert_allclose(model.predict(other), expected, rtol=1e-9)
+    assert r2_score(truth, expected) > 0.75
+    # coefficients are those of rows that are no longer than the norm
+    u = 2 * (other - LOW) / (HIGH - LOW) - 1 - np.array(declared.schema_.centre)
+    short = np.linalg.norm(np.column_stack([u, np.ones(len(u))]), axis=1) <= declared.schema_.norm
+    assert 0.2 < short.mean() < 0.9
+    straight = other @ model.coef_ + model.intercept_
+    np.testing.assert_allclose(straight[short], expected[short], rtol=1e-9)
+    assert (np.abs(straight - expected)[~short] > 1e-3).mean() > 0.9
+    declared.save(tmp_path / "model.json")
+    for rows in (0, -1):
+        at = {name: cells[short][[rows]] for name, cells in tables[1].items()}
+        made_of = load_model(tmp_path / "model.json").coefficients()
+        value = made_of[-1].value + sum(
+            one.value * (at[one.column][0] - one.reference) for one in made_of[:-1]
+        )
+        assert value == pytest.approx(declared.predict(at)[0])
+
+
+def test_a_target_far_from_the_middle_of_its_bounds_is_reached():
+    """Rows that have most of their length in common make steep steps, which must not swing."""
+    (X, y), (other, truth) = (of_unlike_scale(seed=seed) for seed in range(2))
+    for seed in range(3):
+        model = numbers(bounds=(LOW, HIGH), random_state=seed).fit(X, y)
+        assert model.plan_.steps.pull == pytest.approx(1.1 * model.loss_.c1 / 18)
+        assert model.score(other, truth) > 0.75
+
+
+def test_numbers_are_centred_whatever_bounds_them():
+    (X, y), (other, truth) = (of_unlike_scale(seed=seed) for seed in range(2))
+    unit, test = ((rows - LOW) / (HIGH - LOW) for rows in (X, other))
+    found = {
+        centre: numbers(data_norm=3**0.5, epsilon=1.0, centre=centre)
+        .fit(unit, y)
+        .score(test, truth)
+        for centre in (None, "private")
+    }
+    assert found["private"] > found[None] + 0.3
+    middle = [0.0, 2.0, 1150.0]
+    public = numbers(bounds=(LOW, HIGH), centre=middle).fit(X, y)
+    assert public.privacy_["centre"] == "declared"
+    assert public.plan_.centrings == ()
+    assert public.score(other, truth) > 0.7
+    schema = Schema(
+        columns=[Numeric(name="a", low=0, high=1)], label=Target(name="y", low=0, high=1)
+    )
+    with pytest.raises(DeclarationError, match="without data_norm and bounds"):
+        numbers(bounds=(LOW, HIGH), schema=schema, target=None).fit({"a": X[:, 0]}, y)
+
+
 def test_shards_hold_targets_on_their_scale():
     parts = [slice(0, 200), slice(200, 600)]
     ready = [

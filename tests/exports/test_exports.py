@@ -19,6 +19,7 @@ from dynadp import (
     Label,
     Model,
     NetworkClassifier,
+    NetworkRegressor,
     Numeric,
     Schema,
     Topology,
@@ -272,6 +273,41 @@ def test_probabilities_and_thresholds_of_numbers_that_are_centred(how, named, tm
     for found in (run_onnx(model, rows), run_sql(model, rows, "sqlite"), run_scorer(model, rows)):
         np.testing.assert_allclose([one[2] for one in found], p, rtol=1e-9, atol=1e-12)
         assert [str(one[0]) for one in found] == [str(label) for label in labels]
+
+
+@pytest.mark.parametrize("how", NUMBERS)
+def test_answers_of_numbers_that_are_centred(how, tmp_path):
+    """A number that is answered belongs to the row as it was shortened about its centre."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(0.4, 1.5, (900, 3))  # some beyond their bounds
+    y = 3 * X[:, 0] - X[:, 1] + rng.normal(size=900)
+    given = {"epsilon": 20.0, "delta": 1e-5, "target": (-12.0, 12.0), "random_state": 0}
+    fitted = NetworkRegressor(**given, **NUMBERS[how]).fit(X, y)
+    fitted.save(tmp_path / "model.json")
+    model, rows = (
+        load_model(tmp_path / "model.json"),
+        dict(zip(("x0", "x1", "x2"), X.T, strict=True)),
+    )
+    expected = fitted.predict(X)
+    again = NetworkRegressor.load(tmp_path / "model.json")
+    np.testing.assert_allclose(again.predict(X), expected, rtol=1e-12, atol=1e-12)
+    straight = np.clip(X @ fitted.coef_ + fitted.intercept_, -12, 12)
+    assert (np.abs(straight - expected) > 0.1).any() == (
+        how not in ("no intercept", "bounds alone")
+    )
+    plain = PlainModel.of(model)
+    session = ort.InferenceSession(to_onnx(plain).SerializeToString())
+    feeds = {one.name: rows[one.name][:, None] for one in session.get_inputs()}
+    (score, derived), numbers = code_of_the_page(), to_json(plain)
+    found = [session.run(["prediction"], feeds)[0], to_pipeline(plain).predict(X)]
+    found.append(
+        [np.clip(12 * score(numbers, derived(numbers, row))[0], -12, 12) for row in in_texts(rows)]
+    )
+    with sqlite3.connect(":memory:") as book:
+        pd.DataFrame({"id": np.arange(900), **rows}).to_sql("data", book, index=False)
+        found.append([row[1] for row in sorted(book.execute(to_sql(plain, keep=["id"])))])
+    for one in found:
+        np.testing.assert_allclose(np.ravel(one), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_no_threshold_for_several_classes():

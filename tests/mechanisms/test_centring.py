@@ -4,10 +4,11 @@ from scipy import stats
 
 from dynadp.data.columns import Categorical, Numeric, onto_simplex
 from dynadp.data.datasets.synthetic import census
+from dynadp.data.labels import Target
 from dynadp.data.schema import Label, Schema
 from dynadp.data.survey import feature_sums
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms.centring import private_centre
+from dynadp.mechanisms.centring import centred, private_centre
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
 
 HATS = Numeric(name="gain", low=0, high=100, encode=("hats",), knots=(0, 10, 100), weight=2.0)
@@ -156,3 +157,20 @@ def test_a_schema_with_a_centre_is_refused():
     plan = SCHEMA.model_copy(update={"centre": (0.0,) * (SCHEMA.dimension - 1)})
     with pytest.raises(DeclarationError, match="has a centre already"):
         private_centre(plan, [feature_sums(SCHEMA, table(3, 0))], ["n"], 1.0, SeededEntropy(0))
+
+
+def test_rows_about_a_centre_keep_their_length_where_a_number_is_answered():
+    """Rows with a label are scaled to norm 1; those with a target shortened, if they are long."""
+    centre, target = np.zeros(SCHEMA.feature_count), Target(name="y", low=0, high=9)
+    assert centred(SCHEMA, centre).scaling == "unit"
+    number = SCHEMA.model_copy(update={"label": target})
+    usual = np.sqrt(1 + sum(column.diameter2 for column in COLUMNS) / 32)
+    found = centred(number, centre)
+    assert (found.scaling, found.norm) == ("clip", pytest.approx(usual))
+    longer = centred(number.model_copy(update={"norm": 2.0}), centre)
+    assert (longer.scaling, longer.norm) == ("clip", 2.0)
+    lengths = np.linalg.norm(longer.rows(table(300, 0)), axis=1)
+    assert lengths.max() == pytest.approx(1.0)
+    assert lengths.min() < 0.95
+    unit = number.model_copy(update={"scaling": "unit"})
+    assert centred(unit, centre).scaling == "unit"

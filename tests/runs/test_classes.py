@@ -249,6 +249,20 @@ def test_streamed_rows_train_the_same_model(data, tmp_path):
     np.testing.assert_allclose(*(run.models() for run in runs), atol=1e-3)
 
 
+def test_few_columns_give_no_scores_that_are_far_too_sure():
+    """Where nearly all of a row's length is the intercept's, steps are steep and must not swing."""
+    made = census(6_000, seed=11, nodes=3, classes=J)
+    columns = tuple(c for c in made.schema.columns if c.name in ("age", "hours", "sex"))
+    schema = made.schema.model_copy(update={"columns": columns})
+    for total in (2.0, 4.0):
+        given = {"epsilon": total, "delta": 1e-5, "mechanism": Sealed(honest=2)}
+        rows = made.tables(NODES)
+        model = train(schema, rows, RING, **given, draws=SeededEntropy(1)).model()
+        found = evaluate(model, made.test).found
+        assert found["log_loss"].value < np.log(J)
+        assert found["accuracy"].value > 0.48
+
+
 def test_replicas_are_runs_of_their_own(data):
     shards = data.shards(names=NODES)
     chosen = plan([300] * 3, RING, 51, **TOTAL, mechanism=Sum(True), centring=False, classes=J)

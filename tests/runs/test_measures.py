@@ -1,6 +1,7 @@
 """Measures of scores: against scikit-learn, and how often their intervals hold."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,15 @@ from dynadp.runs.calibration import Calibration, calibrated
 from dynadp.runs.evaluation import measure_privately
 from dynadp.runs.measures import auc, average_precision, measures
 from dynadp.runs.model import Model, load_model
-from dynadp.runs.scoring import calibrated_by, calibrated_on, evaluate, scored
+from dynadp.runs.scoring import (
+    calibrated_by,
+    calibrated_on,
+    evaluate,
+    predictions,
+    private_measures,
+    scored,
+)
+from dynadp.runs.thresholds import Costs
 from support.typed import dynadp
 
 AT = "2026-03-01T12:00:00+00:00"
@@ -260,6 +269,14 @@ def test_the_command_line_measures_and_calibrates(trained, tmp_path, monkeypatch
     assert plain.exit_code == 0, plain.output
     assert "area under the ROC curve: 0." in plain.output
     assert "Brier" not in plain.output
+    found = evaluate(model, rows).confusion
+    at = plain.output.splitlines().index("  rows by label, one below the other, and answer:")
+    table = [line.split() for line in plain.output.splitlines()[at + 1 : at + 4]]
+    assert table == [
+        ["low", "high"],
+        ["low", str(found["true_negative"]), str(found["false_positive"])],
+        ["high", str(found["false_negative"]), str(found["true_positive"])],
+    ]
     first = dynadp("predict model.json rows.csv").output.splitlines()[0]
     assert first == "prediction,score"
     done = dynadp("evaluate model.json rows.csv --ledger a.sqlite --mu 0.5 --calibrate --json")
@@ -282,3 +299,50 @@ def test_the_command_line_measures_and_calibrates(trained, tmp_path, monkeypatch
         assert dynadp(f"evaluate model.json rows.csv {wrong}").exit_code == 2
     with Ledger.open("a.sqlite", read_only=True) as ledger:
         assert len(ledger.spent()) == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# a positive label that is first in order, as a saved estimator has it
+
+
+def test_labels_in_any_order_have_the_same_measures(trained, tmp_path, monkeypatch):
+    """Scores of one model speak for the positive label, those of the other for the negative one."""
+    model, rows = trained
+    model = calibrated_on(model, rows, "test.csv")
+    known = replace(
+        model.calibration, offset=-model.calibration.offset, positives=1 - share_of(model, rows)
+    )
+    other = replace(
+        model,
+        classes=model.classes[::-1],
+        coef=-model.coef,
+        intercept=-model.intercept,
+        calibration=known,
+    )
+    assert other.turned
+    assert not model.turned
+    for wanted in (0.0, "balanced", Costs(1, 6)):
+        plain, turned = (evaluate(one, rows, wanted) for one in (model, other))
+        assert plain.confusion == turned.confusion, wanted
+        assert plain.found.keys() == turned.found.keys()
+        for name, one in plain.found.items():
+            assert one.value == pytest.approx(turned.found[name].value), name
+    ledger_at(tmp_path / "a.sqlite", 400.0)
+    with Ledger.open(tmp_path / "a.sqlite") as ledger:
+        how = {"mu": 20.0, "dataset": "visits", "who": "me"}
+        released = measure_privately(other, rows, ledger, **how)
+    for wanted in (0.0, "balanced", Costs(1, 6)):
+        exact = evaluate(other, rows, wanted).found
+        found = private_measures(other, released, wanted).found
+        assert exact.keys() == found.keys()
+        for name, one in exact.items():
+            assert found[name].value == pytest.approx(one.value, abs=0.03), (wanted, name)
+    again = calibrated_by(replace(other, calibration=None), released).calibration
+    assert (again.slope, again.offset) == pytest.approx((known.slope, known.offset), rel=0.1)
+    assert again.positives == pytest.approx(known.positives, abs=0.01)
+    chances = [np.concatenate([p for *_, p in predictions(m, rows)]) for m in (model, other)]
+    np.testing.assert_allclose(*chances)
+
+
+def share_of(model, rows):
+    return float(np.mean(model.schema.labels(rows) > 0))

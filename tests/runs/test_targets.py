@@ -135,7 +135,10 @@ def test_steps_stay_small_whatever_the_rows(data):
             features=schema.feature_count,
             centring=False,
         )
-        assert made.steps.pull >= made.settings.loss.c1 / 18 or made.mechanism.second_moment
+        assert (
+            made.steps.pull >= 1.1 * made.settings.loss.c1 / 18 * (1 - 1e-9)
+            or made.mechanism.second_moment
+        )
         tables = {p: {n: t[n] for n in ("age", "pay")} for p, t in data.tables(NODES).items()}
         found = train(schema, tables, RING, made, draws=SeededEntropy(1)).model()
         assert np.linalg.norm([*found.coef[0], *found.intercept]) < 30

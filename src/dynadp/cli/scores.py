@@ -2,7 +2,7 @@
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp import privacy, runs
+from dynadp.cli.measured import measure_lines, table_lines
 from dynadp.cli.options import ANCHOR, COUNT, FILE, Positive, option, user
 from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import DataError, DeclarationError
@@ -18,7 +19,7 @@ from dynadp.errors import DataError, DeclarationError
 if TYPE_CHECKING:
     from dynadp.data import Source
     from dynadp.privacy import Ledger
-    from dynadp.runs import Measure, Model
+    from dynadp.runs import Model
 
 _MODEL = click.argument("model", metavar="MODEL", type=click.Path())
 _ROWS = click.argument("data", metavar="FILE", type=FILE)
@@ -61,8 +62,8 @@ class _Threshold(click.ParamType[Any]):
 _THRESHOLD = option(
     "--threshold",
     type=_Threshold(),
-    help="Scores above it get the positive label; 'balanced' for the largest balanced accuracy. "
-    "By default the model's own.",
+    help="Scores above it get the positive label, of a saved NetworkClassifier the last in order; "
+    "'balanced' for the largest balanced accuracy. By default the model's own.",
 )
 _COST = option(
     "--cost",
@@ -212,7 +213,8 @@ def evaluate(
         )
         others = {name: one for name, one in found.found.items() if name != "accuracy"}
         answer = {"version": 1, "public": True, "threshold": at, **found.to_json()}
-        return Answer(answer, [line, *_measure_lines(others), *_kept(loaded, calibrate)])
+        lines = [*measure_lines(others), *table_lines(loaded, found.confusion)]
+        return Answer(answer, [line, *lines, *_kept(loaded, calibrate)])
     if mu is not None and alpha is None and rows is None:
         return _histogram(model, loaded, given, opened, mu, wanted, calibrate, data)
     if alpha is None or mu is not None:
@@ -263,8 +265,9 @@ def _histogram(
         model = runs.calibrated_by(model, released)
         model.save(_model_file(path))
     drowned = calibrate and released.faint
-    threshold = model.threshold if drowned else runs.threshold_for(model, wanted)
-    measured = runs.histogram_measures(released, threshold, model.calibration)
+    wanted = None if drowned else wanted
+    threshold = runs.threshold_for(model, wanted)
+    measured = runs.private_measures(model, released, wanted)
     found = measured.found
     line = (
         "Measures of scores that were released with noise, with 95% intervals for noise and "
@@ -285,7 +288,9 @@ def _histogram(
     if not found:
         lines = ["The noise is too large for these rows: no measure can be told from it."]
     else:
-        lines = _measure_lines(found)
+        several = len(model.classes) > 2
+        table = released.counts if several else measured.confusion
+        lines = [*measure_lines(found), *table_lines(model, table)]
     if drowned:
         lines.append("Noise drowns the rows of a label: no probabilities were found.")
     return Answer(result, [line, *lines, *_kept(model, calibrate and not drowned)])
@@ -304,7 +309,7 @@ def _numbers(
             f"{found.mean_error:.4g}); in brackets a {ONE}."
         )
         answer = {"version": 1, "public": True, **found.to_json()}
-        return Answer(answer, [line, *_measure_lines(found.found)])
+        return Answer(answer, [line, *measure_lines(found.found)])
     with opened() as book:
         released = runs.measure_errors_privately(
             model, given, book, mu=mu, dataset=data, who=user()
@@ -323,19 +328,10 @@ def _numbers(
         "sums": released.sums.tolist(),
         "measures": {name: one.to_json() for name, one in noisy.items()},
     }
-    lines = _measure_lines(noisy)
+    lines = measure_lines(noisy)
     if not noisy:
         lines = ["The noise is too large for these rows: no measure can be told from it."]
     return Answer(result, [line, *lines])
-
-
-def _measure_lines(found: "Mapping[str, Measure]") -> list[str]:
-    """One line a measure: its name, value and interval."""
-    names = {**runs.NAMES, **runs.TARGET_NAMES}
-    return [
-        f"  {names[name]}: {one.value:.4f} ({one.low:.4f} to {one.high:.4f})"
-        for name, one in found.items()
-    ]
 
 
 def _kept(model: "Model", calibrate: bool) -> list[str]:

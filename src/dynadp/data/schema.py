@@ -48,15 +48,16 @@ class Schema(Declared):
     norm
         Public bound on ||v||, in units of the scaled columns. With ``clip`` longer rows are
         shortened to it, and with ``none`` they are refused; then all are divided by it. It has no
-        say with ``unit``, nor where rows are centred privately, because they are scaled to norm 1
-        there.
+        say with ``unit``, nor where rows with a label are centred privately, because they are
+        scaled to norm 1 there. Those with a target are shortened to it, or to a usual length where
+        that is longer.
     intercept
         The constant appended to every row *before* scaling, so that it counts in the norm and is
         regularised like the rest; 0 for none.
     scaling
         ``clip``: v / max(norm, ||v||). ``unit``: v / ||v||, so that every row has norm 1; a private
-        centring round makes it that. ``none``: v / norm, for features that the bound covers
-        already; a :class:`Shard` refuses longer rows.
+        centring round of rows with a label makes it that. ``none``: v / norm, for features that the
+        bound covers already; a :class:`Shard` refuses longer rows.
     centre
         A public vector subtracted from the features; rows are dense then.
     missing_values

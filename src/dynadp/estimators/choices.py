@@ -477,11 +477,6 @@ class TargetChoices(Choices):
         """There are no labels."""
 
     @property
-    def ready(self) -> tuple[Any, Any]:
-        """Neither: rows are divided by data_norm alone, so that answers are linear in them."""
-        return None, PRIVATE
-
-    @property
     def may_calibrate(self) -> bool:
         """False: there are no labels."""
         return False

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from dynadp._arrays import Array
-from dynadp.data import Label, Numeric, Schema, Vector, norms
+from dynadp.data import Label, Numeric, Schema, Target, Vector, norms
 from dynadp.errors import DeclarationError
+from dynadp.mechanisms import centred
 
 PRIVATE = "private"
 # the intercept beside x/data_norm - centre: rows about their mean are short beside a bound on all
@@ -41,7 +42,9 @@ class ReadyNumbers:
     centred: bool
 
     @classmethod
-    def of(cls, given: Any, X: Any, adjacency: str) -> "ReadyNumbers | None":
+    def of(
+        cls, given: Any, X: Any, adjacency: str, label: Label | Target = _LABEL
+    ) -> "ReadyNumbers | None":
         """Return the declaration of an estimator's numbers; None where rows are only divided by
         their bound, because nothing is subtracted from them.
 
@@ -53,6 +56,8 @@ class ReadyNumbers:
             n x d.
         adjacency
             As of a schema.
+        label
+            The target, where a number is answered.
         """
         d, public = X.shape[1], _public_centre(given.centre, X.shape[1])
         if given.bounds is not None:
@@ -66,7 +71,8 @@ class ReadyNumbers:
             return None
         private = given.centre is not None and public is None
         private = private and given.epsilon is not None and given.fit_intercept
-        if given.bounds is None and public is None and not private:
+        about, answers = private or public is not None, isinstance(label, Target)
+        if given.bounds is None and not about:
             return None
         names = tuple(f"x{j}" for j in range(d))
         columns: tuple[Any, ...]
@@ -88,14 +94,14 @@ class ReadyNumbers:
         intercept = intercept if given.fit_intercept else 0.0
         schema = Schema(
             columns=columns,
-            label=_LABEL,
+            label=label,
             intercept=intercept,
-            norm=sqrt(d + intercept**2),  # no row is longer
+            # no row is longer; about a centre that of centred rows counts, which is above 0.3
+            norm=INTERCEPT if about and answers else sqrt(d + intercept**2),
             adjacency=adjacency,
         )
         if public is not None:
-            centre = tuple((scale * public - shift).tolist())
-            schema = schema.model_copy(update={"centre": centre, "scaling": "unit"})
+            schema = centred(schema, scale * public - shift)
         return cls(schema, scale, shift, private)
 
     @staticmethod
@@ -113,8 +119,10 @@ class ReadyNumbers:
     def coefficients(self, f: Array, schema: Schema) -> tuple[Array, Array]:
         """Return coefficients and intercepts in the units of X, of vectors for bounded rows.
 
-        f.s(scale x - shift - centre, k) has the sign of its value without s > 0.
+        f.s(scale x - shift - centre, k) has the sign of its value without s > 0. Where a number is
+        answered they are for s = 1/norm, which rows no longer than that have.
         """
+        f = f / _length(schema)
         whole = f if schema.intercept else np.concatenate([f, np.zeros((*f.shape[:-1], 1))], -1)
         rows, last = whole[..., :-1], whole[..., -1]
         return rows * self.scale, schema.intercept * last - rows @ (self.shift + _centre(schema))
@@ -128,11 +136,19 @@ class ReadyNumbers:
         """Return vectors for bounded rows, of coefficients in the units of X, the intercept last
         where there is one: the other way about.
         """
+        start = start * _length(schema)
         if not schema.intercept:
             return np.asarray(start / self.scale)
         rows = start[..., :-1] / self.scale
         last = (start[..., -1] + rows @ (self.shift + _centre(schema))) / schema.intercept
         return np.concatenate([rows, last[..., None]], axis=-1)
+
+
+def _length(schema: Schema) -> float:
+    """What rows are divided by, as long as they are no longer; 1 where their signs are all that
+    counts.
+    """
+    return schema.norm if isinstance(schema.label, Target) else 1.0
 
 
 def _centre(schema: Schema) -> Array:

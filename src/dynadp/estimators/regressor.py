@@ -2,21 +2,25 @@
 with all nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dynadp._arrays import Array
 from dynadp.data import Schema, Target, no_query
+from dynadp.engines import Run
 from dynadp.errors import DeclarationError
 from dynadp.estimators.choices import Choices, TargetChoices
 from dynadp.estimators.network import NetworkEstimator, unquoted
+from dynadp.estimators.ready import PRIVATE, ReadyNumbers
 from dynadp.mechanisms import Mechanism
+from dynadp.planning import Plan
 from dynadp.problem import Loss, Weights
 
 
@@ -25,10 +29,14 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
     messages: a linear regressor.
 
     t = (2 y - low - high)/(high - low), y clipped to the public bounds ``target=(low, high)``, and
-    z is bounded as by :class:`~dynadp.estimators.classifier.NetworkClassifier`. ``coef_`` and
-    ``intercept_`` are in the units of X and y, ``predict`` is ``X @ coef_ + intercept_`` within the
-    bounds, and rows beyond ``data_norm`` are extrapolated. The intercept is regularised like the
-    rest.
+    z = (x/data_norm - m, k)/max(n, its length), m the mean of x/data_norm, released once within the
+    total, and k = 0.3; with ``bounds`` each column is scaled to [-1, 1] in place of x/data_norm,
+    and k = 1. n = sqrt(k^2 + D^2/32), D^2 = 4, or 4 for each column with bounds (maths.md 21).
+    Where nothing is centred (sparse rows, no epsilon, no intercept, ``centre=None``) z is as by
+    :class:`~dynadp.estimators.classifier.NetworkClassifier`. ``coef_`` and ``intercept_`` are in
+    the units of X and y. ``predict`` is ``X @ coef_ + intercept_`` within the target's bounds,
+    drawn towards the middle of these for rows that are longer than n, as in ``fit``; other rows
+    beyond ``data_norm`` or ``bounds`` are extrapolated. The intercept is regularised like the rest.
 
     Parameters
     ----------
@@ -42,10 +50,11 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
         of a loss of your own, with this width; or a :class:`~dynadp.problem.losses.Loss` of
         residuals. By default ``huber`` in sums and ``pseudo_huber`` in ADMM. It may be given beside
         epsilon. A width is on the scale of t, where bounds are 2 apart.
-    regularizer, C, rho, eta, weights, tol, data_norm, fit_intercept, ledger
+    regularizer, C, rho, eta, weights, tol, data_norm, bounds, centre, fit_intercept, ledger
         As there.
     schema
-        Instead of ``data_norm`` and ``target``: public declarations for raw columns, with a target.
+        Instead of ``data_norm``, ``bounds`` and ``target``: public declarations for raw columns,
+        with a target.
         ``intercept_`` is then the coefficient of its intercept column, and the middle of the target
         is added to scores.
     target
@@ -54,7 +63,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
     rows_per_person, silos_per_person, adjacency, rows, random_state
         As there.
     start
-        Public V(0), d numbers on the scale of t and of bounded rows, the intercept last.
+        Public V(0): coefficients in the units of X, on the scale of t, the intercept last.
 
     Attributes
     ----------
@@ -104,6 +113,8 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
         weights: Weights = "rows",
         tol: float = 1e-6,
         data_norm: float | None = None,
+        bounds: Any = None,
+        centre: Any = PRIVATE,
         schema: Schema | None = None,
         fit_intercept: bool = True,
         target: tuple[float, float] | None = None,
@@ -132,6 +143,10 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
         else:
             X = unquoted(validate_data, self, X, reset=False, accept_sparse="csr", dtype=float)
             found = X @ self.coef_ + self.intercept_
+            if (schema := self.counted_) is not None:
+                X = X.toarray() if issparse(X) else X
+                share = schema.norm * ReadyNumbers.scaling(schema, X)
+                found = target.middle + share * (found - target.middle)
         return np.asarray(np.clip(found, target.low, target.high))
 
     def _check_answers(self, y: NDArray[Any]) -> None:
@@ -170,6 +185,14 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
             self.target_ = Target(name="y", low=low, high=high if high > low else low + 1.0)
         self.loss_ = TargetChoices(self).loss
         return self.target_.read(np.asarray(y)), 0, {"target": words}
+
+    def _ready_numbers(self, X: Any, adjacency: str) -> ReadyNumbers | None:
+        return ReadyNumbers.of(self, X, adjacency, self.target_)
+
+    def _learn_probabilities(
+        self, runs: Sequence[Run], chosen: Choices, plan: Plan, counted: Schema | None
+    ) -> None:
+        self.counted_ = counted
 
     def _keep(self, coef: Array, intercept: Array) -> None:
         half, middle = self.target_.half, 0.0 if self.schema is not None else self.target_.middle

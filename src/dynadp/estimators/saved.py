@@ -146,9 +146,8 @@ def from_model(model: Model, kind: type[Any], path: Path) -> Any:
             f"{path} is damaged: {type(error).__name__} {error}; restore it from a copy"
         ) from error
     fitted |= {"privacy_": dict(model.privacy)} | _answering(model)
-    if model.target is None:
-        counted = kept.get("counted")
-        fitted["counted_"] = None if counted is None else Schema.model_validate(counted)
+    counted = kept.get("counted")
+    fitted["counted_"] = None if counted is None else Schema.model_validate(counted)
     if model.schema is not None:
         fitted["schema_"] = model.schema
     if names is not None:

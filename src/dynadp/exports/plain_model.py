@@ -118,15 +118,16 @@ class PlainModel:
 
     @classmethod
     def _ready(cls, model: Model, made: dict[str, Any]) -> Self:
-        """Features that are numbers as they are. Where thresholds and probabilities belong to rows
-        that were scaled as a whole about their centre, the features of these come after them, for
-        the sake of their length alone.
+        """Features that are numbers as they are. Where thresholds, probabilities and numbers that
+        are answered belong to rows that were scaled as a whole about their centre, the features of
+        these come after them, for the sake of their length alone.
         """
         given, d = model.estimator or {}, model.coef.shape[1]
         names = tuple(given.get("feature_names_in_") or [f"x{i}" for i in range(d)])
         numbers = tuple(map(ReadyNumber, names))
         counted = given.get("counted")
         scaled = made["threshold"] or (made["probability"] and len(model.classes) == 2)
+        scaled = scaled or model.target is not None
         if counted is None or not scaled:
             return cls(
                 **made,
@@ -142,9 +143,12 @@ class PlainModel:
         rows["columns"] = (*numbers, *(_renamed(column, names) for column in rows["columns"]))
         rows["centre"] = np.concatenate([np.zeros(d), rows["centre"]])
         rows["counts"] = np.concatenate([np.zeros(d, dtype=bool), rows["counts"]])
-        made["coef"] = np.pad(model.coef, ((0, 0), (0, len(rows["counts"]) - d)))
+        # coefficients of a number are those of rows that are no longer than the norm
+        length = 1.0 if model.target is None else rows["norm"]
+        made["coef"] = length * np.pad(model.coef, ((0, 0), (0, len(rows["counts"]) - d)))
+        made["intercept"] = length * model.intercept
         if rows["constant"]:
-            made["intercept"] = model.intercept / rows["constant"]
+            made["intercept"] = made["intercept"] / rows["constant"]
         elif f := float(model.coef[0] @ model.coef[0]):  # then F (x - c) holds the intercept
             rows["centre"][:d] = -model.intercept * model.coef[0] / f
         return cls(**made, **rows)

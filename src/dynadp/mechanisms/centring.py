@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dynadp._arrays import Array
-from dynadp.data import FEATURE_STEP, FeatureSums, Schema
+from dynadp.data import FEATURE_STEP, FeatureSums, Schema, Target
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.base import Sealing
 from dynadp.mechanisms.entropy import Draws
@@ -38,6 +38,8 @@ from dynadp.privacy import (
     Unit,
     distance_to_rounded_normal,
 )
+
+_SPREAD = 32  # D^2 over the squared length of centred features that is made room for
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,23 @@ class Centring:
     seeded: bool
 
     def applied(self, schema: Schema) -> Schema:
-        """The schema with this centre, and rows scaled to norm 1."""
+        """The schema with this centre, and rows bounded about it."""
         return centred(schema, self.centre)
 
 
 def centred(schema: Schema, centre: Array) -> Schema:
-    """Return the schema with this centre, and rows scaled to norm 1."""
-    return schema.model_copy(update={"centre": tuple(centre.tolist()), "scaling": "unit"})
+    """Return the schema with this centre, and rows scaled to norm 1.
+
+    The size of a number that is answered is in its row's length, which must not be lost: with a
+    target only rows longer than sqrt(k^2 + D^2/32), k the intercept, or than a longer ``norm``, are
+    shortened.
+    """
+    bounded: dict[str, Any] = {"centre": tuple(centre.tolist()), "scaling": "unit"}
+    if isinstance(schema.label, Target) and schema.scaling != "unit":
+        squares = sum(column.diameter2 for column in schema.columns)
+        usual = sqrt(schema.intercept**2 + squares / _SPREAD)
+        bounded |= {"scaling": "clip", "norm": max(schema.norm, usual)}
+    return schema.model_copy(update=bounded)
 
 
 def private_centre(

@@ -16,6 +16,7 @@ from dynadp.mechanisms import Sealing
 from dynadp.problem import Loss, Weights
 
 TARGET_PULL, TARGET_MOMENTUM = 10.0, 0.8  # k and m for targets
+_AT_REST = 1.1  # times the pull from which steps of a target do not grow
 _SILENT = 0.01  # of the mean (B mu)^2: below it a node's releases would be spent for nothing
 
 
@@ -35,7 +36,8 @@ class SumConstants:
         As of :class:`~dynadp.consensus.sums.Steps`.
     least_pull
         q without a second moment is at least this. Steps of a loss of residuals, which may curve
-        much, neither grow nor swing for ever from c1 (1 - m)/(2 (1 + m)) on, whatever the rows.
+        much, neither grow nor swing for ever above c1 (1 - m)/(2 (1 + m)), whatever the rows; a
+        tenth above it they have come to rest before a run ends.
     centring, moment, histogram
         Shares of mu^2.
     margin
@@ -68,13 +70,13 @@ class SumConstants:
                 "moment_pull": TARGET_PULL,
                 "momentum": m,
                 "curvature": loss.c1,
-                "least_pull": loss.c1 * (1 - m) / (2 * (1 + m)),
+                "least_pull": _AT_REST * loss.c1 * (1 - m) / (2 * (1 + m)),
             }
         elif classes > 2:
             found = {
                 "rounds": 30,
                 "moment_rounds": 20,
-                "moment_from": 8000.0,
+                "moment_from": 1000.0,
                 "pull": 0.5,
                 "centring": 0.05,
                 "margin": 2.0,

@@ -83,6 +83,7 @@ from .scoring import calibrated_on as calibrated_on
 from .scoring import evaluate as evaluate
 from .scoring import evaluate_target as evaluate_target
 from .scoring import predictions as predictions
+from .scoring import private_measures as private_measures
 from .scoring import released_measures as released_measures
 from .scoring import tally as tally
 from .signing import check_signature as check_signature

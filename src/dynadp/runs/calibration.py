@@ -2,7 +2,7 @@
 in a histogram that was released and paid for (Platt 1999).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
@@ -39,6 +39,11 @@ class Calibration:
     def log_odds(self, scores: Array) -> Array:
         """A score + b."""
         return self.slope * scores + self.offset
+
+    def turned(self) -> "Calibration":
+        """Of scores with the other sign, which speak for the other class."""
+        share = None if self.positives is None else 1 - self.positives
+        return replace(self, offset=-self.offset, positives=share)
 
     def __post_init__(self) -> None:
         if not (isfinite(self.slope) and self.slope > 0 and isfinite(self.offset)):

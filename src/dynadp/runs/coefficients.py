@@ -178,11 +178,12 @@ def holds_for(schema: Schema | None) -> str:
     words = "The score is the intercept plus each coefficient times (value - reference)"
     if schema.scaling == "none":
         return f"{words}."
+    sign = "" if isinstance(schema.label, Target) else ", which leaves its sign"
     if schema.scaling == "unit":
-        return f"{words}, divided by the row's length, which leaves its sign."
+        return f"{words}, divided by the row's length{sign}."
     return (
         f"{words}, values beyond their bounds counted as the bound; where a row is longer than the "
-        "norm it is divided by its length over the norm, which leaves its sign."
+        f"norm it is divided by its length over the norm{sign}."
     )
 
 

@@ -120,7 +120,7 @@ def measure_privately(
 ) -> NoisyHistogram:
     """Release a histogram of scores by label on a node's private rows, and charge its ledger.
 
-    All measures are post-processing of it (:func:`~dynadp.runs.histogram_measures`), and so are
+    All measures are post-processing of it (:func:`~dynadp.runs.private_measures`), and so are
     probabilities. Bins are public: equally wide between -||f|| and ||f||, where the scores of
     bounded rows lie, with an edge at 0. Of several classes labels and answers are counted: one
     number for each pair, in place of bins.

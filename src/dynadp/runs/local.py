@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from dynadp._arrays import Array
 from dynadp.consensus import Acceleration, RoundProgress, Spread, Topology
-from dynadp.data import NodeRows, Schema, count, source, split_tables
+from dynadp.data import NodeRows, Schema, Target, count, source, split_tables
 from dynadp.engines import FolderJournal, LedgerJournal, simulate
 from dynadp.errors import ConfigError, DynadpError
 from dynadp.mechanisms import NoisyHistogram, entropy_for
@@ -395,6 +395,8 @@ def _idle(schema: Schema, plan: Plan) -> tuple[str, ...]:
     """Say what the schema declares that has no say in the plan."""
     if schema.norm == 1 or not (plan.centrings or schema.scaling == "unit"):
         return ()
+    if isinstance(schema.label, Target) and schema.scaling != "unit":
+        return ()  # rows are not lengthened, and a norm above the usual length counts
     why = "rows are centred privately and then" if plan.centrings else "rows are"
     return (f"norm = {schema.norm:g} of the schema has no say: {why} scaled to norm 1",)
 

@@ -17,7 +17,7 @@ from scipy.special import expit
 from dynadp._arrays import Array
 from dynadp._files import read_file, write_whole
 from dynadp.consensus import Spread
-from dynadp.data import Schema, Table, Target, Value
+from dynadp.data import Label, Schema, Table, Target, Value
 from dynadp.errors import DataError, RecordError
 from dynadp.mechanisms import NoisyHistogram
 from dynadp.planning import Plan
@@ -42,7 +42,8 @@ class Model:
     Attributes
     ----------
     classes
-        Label values; of two, the negative one first. None where a number is answered.
+        Label values; of two, the negative one first, but sorted where an estimator was saved. None
+        where a number is answered.
     coef
         One coefficient for each feature, without the intercept: 1 x features, or classes x
         features.
@@ -195,6 +196,14 @@ class Model:
                 (scores > self.threshold).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
             ]
         )
+
+    @property
+    def turned(self) -> bool:
+        """Whether scores speak for the schema's negative label, as a saved estimator's do where the
+        positive one is first in order.
+        """
+        label = None if self.schema is None else self.schema.label
+        return isinstance(label, Label) and self.classes[0] == label.positive
 
     @property
     def gives_probabilities(self) -> bool:

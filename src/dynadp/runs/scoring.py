@@ -115,7 +115,7 @@ def scored(
             f"the model has {len(model.classes)} classes, its schema's label has two values, and "
             f"they are not the same; load it with NetworkClassifier.load and use score()"
         )
-    sign = _sign(model)
+    sign = -1.0 if model.turned else 1.0
     given, read = source(data), 0
     staying = staying_rows(schema, given)
     for batch in given.batches(schema.read_columns):
@@ -125,15 +125,10 @@ def scored(
         read += len(keep)
 
 
-def _sign(model: Model) -> float:
-    """-1 where the schema's positive label is the first class, whose scores are below 0."""
-    return -1.0 if model.classes[0] == model.columns.label.classes[1] else 1.0
-
-
 def _threshold(model: Model, wanted: Threshold | None) -> float:
     """Above which score of :func:`scored` the positive label is the answer."""
     least = threshold_for(model, wanted)
-    if _sign(model) > 0:
+    if not model.turned:
         return least
     return float(np.nextafter(-least, -np.inf))  # one at the threshold gets the first class
 
@@ -162,9 +157,8 @@ def evaluate(
         raise DataError(
             f"{source(data).name} has no rows to evaluate on: the schema drops all of them"
         )
-    sign = _sign(model)
-    p = model.probabilities(sign * scores)
-    if p is not None and sign < 0:
+    p = model.probabilities(-scores if model.turned else scores)
+    if p is not None and model.turned:
         p = 1 - p
     return measures(scores, y, _threshold(model, threshold), p)
 
@@ -221,7 +215,8 @@ def predictions(
     model: Model, data: Any, threshold: Threshold | None = None
 ) -> Iterator[tuple[NDArray[Any], Array, Array]]:
     """Yield label values, scores and probabilities of each batch of rows; None and NaN where the
-    schema drops a row, and NaN where there are no probabilities.
+    schema drops a row, and NaN where there are no probabilities. These are of the schema's positive
+    label, of more classes of the one that is answered.
 
     Parameters
     ----------
@@ -250,6 +245,7 @@ def predictions(
             labels[keep] = model.answers(found)
             p = model.probabilities(found)
             if p is not None:
+                p = 1 - p if model.turned else p
                 chances[keep] = p if p.ndim == 1 else p.max(axis=1)
         yield labels, scores, chances
 
@@ -291,10 +287,8 @@ def calibrated_on(model: Model, data: Any, name: str) -> Model:
         return replace(model, calibration=class_calibrated(own, places, words))
     found = [(scores, y) for _, scores, y in scored(model, data)]
     scores, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if _sign(model) < 0:
-        scores, y = -scores, ~y
     made = calibrated(scores, ~y * 1.0, y * 1.0, f"{len(y):,} public rows ({name})")
-    return replace(model, calibration=made)
+    return replace(model, calibration=made.turned() if model.turned else made)
 
 
 def calibrated_by(model: Model, histogram: NoisyHistogram) -> Model:
@@ -310,7 +304,25 @@ def calibrated_by(model: Model, histogram: NoisyHistogram) -> Model:
             "noise drowns the rows of a label in this histogram, so that no probabilities follow "
             "from it: release it with a larger mu, or take more rows"
         )
-    return replace(model, calibration=made)
+    return replace(model, calibration=made.turned() if model.turned else made)
+
+
+def private_measures(
+    model: Model, histogram: NoisyHistogram, threshold: Threshold | None = None
+) -> Measures:
+    """Return all measures of a model that follow from a released histogram of its scores.
+
+    Parameters
+    ----------
+    model, histogram
+        What answers, and what :func:`~dynadp.runs.measure_privately` released of it.
+    threshold
+        As for :func:`~dynadp.runs.thresholds.threshold_for`.
+    """
+    known = model.calibration
+    if known is not None and model.turned:
+        known = known.turned()
+    return histogram_measures(histogram, _threshold(model, threshold), known)
 
 
 def released_measures(model: Model) -> tuple[dict[str, Any] | None, str]:

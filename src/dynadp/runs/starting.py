@@ -205,7 +205,7 @@ _SCHEMA = """\
 # the rows: that would leak them. Numbers outside their bounds are clipped. A value that is not
 # listed counts as none.
 missing_values = ["", "?", "NA"]   # how a missing cell is spelled
-# norm = 2.0   # for a run that does not centre: longer rows, in scaled units, are shortened to it
+# norm = 2.0   # of runs that do not centre, or of a number: longer rows are shortened to it
 """
 _NO_SEED = "# seed = 1   # would make this a SIMULATION, which protects nobody"
 _SEED = "seed = {seed}   # SIMULATION: seeded noise protects nobody. Remove for a real run."

@@ -62,8 +62,9 @@ def threshold_for(model: Model, wanted: Threshold | None) -> float:
     model
         Of two classes.
     wanted
-        A score; what wrong answers cost; ``balanced`` for costs in inverse proportion to the share
-        of each label, so that balanced accuracy is largest; None for the model's own.
+        A score; what wrong answers cost, by the schema's labels; ``balanced`` for costs in inverse
+        proportion to the share of each label, so that balanced accuracy is largest; None for the
+        model's own.
     """
     if wanted is None:
         return model.threshold
@@ -80,6 +81,8 @@ def threshold_for(model: Model, wanted: Threshold | None) -> float:
             "the threshold as a score"
         )
     known = model.calibration or Calibration(*model.log_odds, "a logistic loss without margin")
+    if model.turned and isinstance(wanted, Costs):
+        wanted = Costs(wanted.false_negative, wanted.false_positive)
     return threshold_at(known, wanted)
 
 
