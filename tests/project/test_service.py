@@ -7,23 +7,28 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from dynadp.runs.model import load_model
 from support.deployment import write_rows
+from support.networks import DYNADP, ports, until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 UNIT = ROOT / "deploy" / "dynadp-node@.service"
+RELAY = ROOT / "deploy" / "dynadp-relay.service"
 MIRROR = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
 PACKAGES = "python3,python3-venv,systemd,systemd-sysv,dbus"
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here")
-def test_the_unit_is_confined(tmp_path):
-    unit = shutil.copy(UNIT, tmp_path / "dynadp-node@north.service")
+@pytest.mark.parametrize("unit", [UNIT, RELAY], ids=["node", "relay"])
+def test_a_unit_is_confined(tmp_path, unit):
+    unit = shutil.copy(unit, tmp_path / unit.name.replace("@", "@north"))
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     level = re.search(r"Overall exposure level for \S+: ([0-9.]+)", shown)
@@ -45,6 +50,54 @@ def test_the_unit_writes_where_it_may_and_nowhere_else():
     for name in ("ledger", "out"):
         assert re.search(rf'^{name} = "/var/lib/dynadp/', node_file, re.MULTILINE)
     assert "XDG_STATE_HOME=/var/lib/dynadp/state" in unit
+
+
+def confinement(unit):
+    """What a unit takes away from its process."""
+    _, _, rest = unit.read_text().partition("\nUMask=")
+    return rest.partition("\n[Install]")[0]
+
+
+def test_a_relay_is_confined_as_a_node_is_and_writes_nothing():
+    assert "ProtectSystem=strict" in confinement(RELAY)
+    assert confinement(RELAY) == confinement(UNIT)
+    assert not re.search(r"^(StateDirectory|ReadWritePaths)=", RELAY.read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_relays_unit_starts_a_relay(tmp_path):
+    """Its command, with this program, these ports and this folder; the folder stays as it was."""
+    for words in (["init", "ca"], ["node", "ca", "relay", "--host", "127.0.0.1"]):
+        subprocess.run([DYNADP, "pki", *words], cwd=tmp_path, check=True, capture_output=True)
+    before = sorted(tmp_path.rglob("*"))
+    letters, health = ports(2)
+    (command,) = re.findall(r"^ExecStart=(.*)$", RELAY.read_text(), re.MULTILINE)
+    here = {
+        "/opt/dynadp/bin/dynadp": str(DYNADP),
+        "/etc/dynadp/identities/relay": "relay",
+        "0.0.0.0:7447": f"127.0.0.1:{letters}",
+        "127.0.0.1:9465": f"127.0.0.1:{health}",
+    }
+    words = command.split()
+    assert set(here) <= set(words)
+    process = subprocess.Popen(
+        [here.get(word, word) for word in words],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def well():
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{health}/healthz", timeout=20) as reply:
+            return reply.status == 200
+        return process.poll() is not None
+
+    try:
+        until(well, "the relay to listen")
+    finally:
+        process.terminate()
+    assert process.wait(60) == 0
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def fenced(language):
