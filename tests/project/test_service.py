@@ -106,13 +106,18 @@ def fenced(language):
 
 def as_another(text):
     """What is said of north, said of south."""
-    return text.replace("north", "south")
+    return text.replace("north", "south").replace(":9464", ":9466")
+
+
+ASK = """\
+/opt/dynadp/bin/python -c "from urllib.request import urlopen; \
+print(urlopen('http://127.0.0.1:{port}/{path}').read().decode())\""""
 
 
 def guide():
     """The page's commands, in its order, as one script for a machine."""
     typed = r"<!-- typed as root by test_service\.py -->\n```text\n(.*?)```"
-    install, place = re.findall(typed, PAGE, re.DOTALL)
+    install, place, relay = re.findall(typed, PAGE, re.DOTALL)
     run_file, _, *_ = fenced("toml")
     service = next(text for text in fenced("toml") if 'file = "/srv' in text)
     commands = [
@@ -137,6 +142,7 @@ def guide():
         f"cat >north.toml <<'END'\n{service}END",
         f"cat >south.toml <<'END'\n{as_another(service)}END",
         *steps,
+        f"{ASK.format(port=9464, path='metrics')} >metrics",  # while it waits for south
         *map(as_another, steps),
         "for name in north south; do",
         "  for second in $(seq 240); do",
@@ -150,6 +156,14 @@ def guide():
         "ls -lanR /var/lib/dynadp /etc/dynadp >listing",
         "systemd-analyze security --no-pager dynadp-node@north >security",
         "cp -r /var/lib/dynadp written",
+        "dynadp pki node authority relay --host relay.example.org",
+        relay,
+        "for second in $(seq 60); do",
+        f"  {ASK.format(port=9465, path='healthz')} >relayed && break",
+        "  sleep 1",
+        "done",
+        "systemctl stop dynadp-relay",
+        "systemctl show -p Result -p ExecMainStatus dynadp-relay >>result",
         "touch done",
     ]
     return "\n".join(lines) + "\n"
@@ -214,7 +228,9 @@ StandardError=file:/src/log
 
 @pytest.mark.slow
 def test_the_guide_makes_a_service_of_two_nodes(machine):
-    """Typed from nothing: user, folders, unit, paths; each node ends with the model as its user."""
+    """Typed from nothing: user, folders, unit, paths; each node ends with the model as its user,
+    and a relay is well.
+    """
     source = machine / "src"
     write_rows(source)
     (source / "guide.sh").write_text(guide())
@@ -233,8 +249,12 @@ def test_the_guide_makes_a_service_of_two_nodes(machine):
     log = (source / "log").read_text(errors="replace")
     assert (source / "done").exists(), log[-4000:]
     result = (source / "result").read_text()
-    assert result.count("Result=success") == 2, result
-    assert result.count("ExecMainStatus=0") == 2, result
+    assert result.count("Result=success") == 3, result
+    assert result.count("ExecMainStatus=0") == 3, result
+    metrics = (source / "metrics").read_text()
+    for number in ("dynadp_rounds", "process_resident_memory_bytes", "process_open_fds"):
+        assert re.search(rf"^{number} [1-9]", metrics, re.MULTILINE), metrics
+    assert '"healthy": true' in (source / "relayed").read_text()
     assert (source / "status").read_text().count("round 20 of 20") == 2
     written = source / "written"
     models = [load_model(written / f"{name}-run") for name in ("north", "south")]
