@@ -264,6 +264,26 @@ def test_the_log_is_reopened_and_may_be_json(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_log_that_cannot_be_opened_again_stops_nobody(tmp_path):
+    """It was put aside, and the disk refuses another; lines are lost until it does not."""
+    path, log = tmp_path / "node.log", logging.getLogger("dynadp.test-refused")
+    log.addHandler(handler := BoundedLog(path))
+    log.setLevel(logging.INFO)
+    log.info("one")
+    path.rename(tmp_path / "aside")
+    path.mkdir()
+    for line in ("two", "three", "four"):
+        log.info(line)
+    path.rmdir()
+    log.info("five")
+    handler.stream.close()  # as a rotation leaves it that a full disk refuses
+    log.info("six")
+    log.removeHandler(handler)
+    handler.close()
+    assert (tmp_path / "aside").read_text() == "one\n"
+    assert path.read_text() == "five\nsix\n"
+
+
 def test_a_full_disk_does_not_fill_standard_error(capsys):
     handler = BoundedLog(Path("/dev/full"))
     try:
