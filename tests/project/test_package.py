@@ -236,6 +236,10 @@ def test_the_image_of_debian_runs_and_names_no_machine(image, tmp_path):
     assert not (root / "opt" / "dynadp" / "bin" / "pip").exists()
     packages = image.with_name("image.packages").read_text()
     assert re.search(r"^python3\t\S+$", packages, re.MULTILINE)
+    found = root.glob("opt/dynadp/lib/*/site-packages/*.dist-info")
+    there = {path.name.split("-")[0].lower() for path in found}
+    bill = json.loads(image.with_name("image.cdx.json").read_text())["components"]
+    assert {one["name"].lower().replace("-", "_") for one in bill} == there >= {"dynadp", "numpy"}
     shutil.rmtree(root)
 
 
