@@ -56,6 +56,8 @@ mkdir -p "$(dirname "$OUT")"
 python3 scripts/oci.py "$ROOT" "$OUT"
 mv "$WORK/packages" "$OUT.packages"
 if command -v cyclonedx-py >/dev/null; then # the Python of the root cannot run it: its packages are listed from outside
-  PYTHONPATH= cyclonedx-py environment --output-reproducible --output-file "$OUT.cdx.json" "$ROOT/opt/dynadp/bin/python"
+  printf '#!/bin/sh\nPYTHONPATH=%q exec python3 -S "$@"\n' "$ROOT/opt/dynadp/lib/python$PYTHON/site-packages" >"$WORK/python"
+  chmod +x "$WORK/python"
+  PYTHONPATH= cyclonedx-py environment --output-reproducible --output-file "$OUT.cdx.json" "$WORK/python"
 fi
 cat "$OUT.sha256"

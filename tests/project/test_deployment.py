@@ -1,5 +1,6 @@
 """The deployment page, followed by the letter with real processes."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 from dynadp.runs.model import load_model
 from support.deployment import write_rows
 from support.networks import DYNADP, ports
+from support.pages import commands, matches
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
 
@@ -20,10 +22,8 @@ def test_the_steps_lead_to_one_model(tmp_path):
     run_file, node_file, *_ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     keys, background, free = {}, [], ports(2)
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
-        for line in block.splitlines():
-            if not line.startswith("$ "):
-                continue  # what it prints
-            words = shlex.split(line.removeprefix("$ dynadp "))
+        for command in commands(block):
+            words = shlex.split(command.text.removeprefix("dynadp "))
             if words[0] == "node":
                 text = run_file
                 for node, port, shown in zip(keys, free, ("7447", "7448"), strict=True):
@@ -40,9 +40,19 @@ def test_the_steps_lead_to_one_model(tmp_path):
                 )
                 continue
             done = subprocess.run(
-                [DYNADP, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300
+                [DYNADP, *words],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
             )
-            assert done.returncode == 0, (line, done.stderr)
+            assert done.returncode == command.code, (command, done.stderr)
+            printed = done.stdout
+            for port, shown in zip(free, ("7447", "7448"), strict=True):
+                printed = printed.replace(f":{port}", f":{shown}")
+            if command.shown.strip():
+                assert matches(command.shown, printed), (command, printed)
             if words[:2] == ["pki", "request"]:
                 keys[words[2]] = re.search(r'key = "(ed25519:.*)"', done.stdout)[1]
             if words[0] == "status":

@@ -39,20 +39,22 @@ def test_requirements_are_hashes_without_addresses():
             assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line), line
 
 
-def test_requirements_are_those_of_a_node():
-    """Each package that pyproject.toml asks for is there, in a version that it admits."""
+def asked():
+    """What pyproject.toml asks for, for a node."""
     from packaging.requirements import Requirement
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    asked = [*project["dependencies"], *extras["network"], *extras["data"]]
+    everything = map(Requirement, [*project["dependencies"], *extras["network"], *extras["data"]])
+    return [one for one in everything if one.name != "dynadp"]
+
+
+def test_requirements_are_those_of_a_node():
+    """Each package that pyproject.toml asks for is there, in a version that it admits."""
     found = pinned()
-    for text in asked:
-        requirement = Requirement(text)
-        if requirement.name == "dynadp":
-            continue
+    for requirement in asked():
         versions = found[requirement.name]
-        assert all(requirement.specifier.contains(one) for one in versions), text
+        assert all(requirement.specifier.contains(one) for one in versions), requirement
 
 
 def run(*words, **given):
@@ -79,6 +81,10 @@ def test_hashed_requirements_install_and_are_enough(installed):
     binaries = installed / "venv" / "bin"
     assert run(binaries / "python", "-m", "pip", "check").startswith("No broken requirements")
     assert "dynadp, version" in run(binaries / "dynadp", "--version")
+    command = binaries / "python", "-m", "pip", "list", "--not-required", "--format", "json"
+    unneeded = {one["name"].replace("_", "-") for one in json.loads(run(*command))}
+    needed = {one.name for one in asked()}  # those of an extra count as not required
+    assert unneeded <= needed | {"dynadp", "pip", "setuptools"}
     run(binaries / "dynadp", "pki", "init", installed / "ca")
     run(binaries / "python", "-c", "import dynadp.engines.zenoh.links, dynadp.runs.silo, duckdb")
 
@@ -230,6 +236,10 @@ def test_the_image_of_debian_runs_and_names_no_machine(image, tmp_path):
     assert not (root / "opt" / "dynadp" / "bin" / "pip").exists()
     packages = image.with_name("image.packages").read_text()
     assert re.search(r"^python3\t\S+$", packages, re.MULTILINE)
+    found = root.glob("opt/dynadp/lib/*/site-packages/*.dist-info")
+    there = {path.name.split("-")[0].lower() for path in found}
+    bill = json.loads(image.with_name("image.cdx.json").read_text())["components"]
+    assert {one["name"].lower().replace("-", "_") for one in bill} == there >= {"dynadp", "numpy"}
     shutil.rmtree(root)
 
 

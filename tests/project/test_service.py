@@ -7,23 +7,28 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from dynadp.runs.model import load_model
 from support.deployment import write_rows
+from support.networks import DYNADP, ports, until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 UNIT = ROOT / "deploy" / "dynadp-node@.service"
+RELAY = ROOT / "deploy" / "dynadp-relay.service"
 MIRROR = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
 PACKAGES = "python3,python3-venv,systemd,systemd-sysv,dbus"
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here")
-def test_the_unit_is_confined(tmp_path):
-    unit = shutil.copy(UNIT, tmp_path / "dynadp-node@north.service")
+@pytest.mark.parametrize("unit", [UNIT, RELAY], ids=["node", "relay"])
+def test_a_unit_is_confined(tmp_path, unit):
+    unit = shutil.copy(unit, tmp_path / unit.name.replace("@", "@north"))
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     level = re.search(r"Overall exposure level for \S+: ([0-9.]+)", shown)
@@ -47,19 +52,72 @@ def test_the_unit_writes_where_it_may_and_nowhere_else():
     assert "XDG_STATE_HOME=/var/lib/dynadp/state" in unit
 
 
+def confinement(unit):
+    """What a unit takes away from its process."""
+    _, _, rest = unit.read_text().partition("\nUMask=")
+    return rest.partition("\n[Install]")[0]
+
+
+def test_a_relay_is_confined_as_a_node_is_and_writes_nothing():
+    assert "ProtectSystem=strict" in confinement(RELAY)
+    assert confinement(RELAY) == confinement(UNIT)
+    assert not re.search(r"^(StateDirectory|ReadWritePaths)=", RELAY.read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_relays_unit_starts_a_relay(tmp_path):
+    """Its command, with this program, these ports and this folder; the folder stays as it was."""
+    for words in (["init", "ca"], ["node", "ca", "relay", "--host", "127.0.0.1"]):
+        subprocess.run([DYNADP, "pki", *words], cwd=tmp_path, check=True, capture_output=True)
+    before = sorted(tmp_path.rglob("*"))
+    letters, health = ports(2)
+    (command,) = re.findall(r"^ExecStart=(.*)$", RELAY.read_text(), re.MULTILINE)
+    here = {
+        "/opt/dynadp/bin/dynadp": str(DYNADP),
+        "/etc/dynadp/identities/relay": "relay",
+        "0.0.0.0:7447": f"127.0.0.1:{letters}",
+        "127.0.0.1:9465": f"127.0.0.1:{health}",
+    }
+    words = command.split()
+    assert set(here) <= set(words)
+    process = subprocess.Popen(
+        [here.get(word, word) for word in words],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def well():
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{health}/healthz", timeout=20) as reply:
+            return reply.status == 200
+        return process.poll() is not None
+
+    try:
+        until(well, "the relay to listen")
+    finally:
+        process.terminate()
+    assert process.wait(60) == 0
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def fenced(language):
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
 def as_another(text):
     """What is said of north, said of south."""
-    return text.replace("north", "south")
+    return text.replace("north", "south").replace(":9464", ":9466")
+
+
+ASK = """\
+/opt/dynadp/bin/python -c "from urllib.request import urlopen; \
+print(urlopen('http://127.0.0.1:{port}/{path}').read().decode())\""""
 
 
 def guide():
     """The page's commands, in its order, as one script for a machine."""
     typed = r"<!-- typed as root by test_service\.py -->\n```text\n(.*?)```"
-    install, place = re.findall(typed, PAGE, re.DOTALL)
+    install, place, relay = re.findall(typed, PAGE, re.DOTALL)
     run_file, _, *_ = fenced("toml")
     service = next(text for text in fenced("toml") if 'file = "/srv' in text)
     commands = [
@@ -84,6 +142,7 @@ def guide():
         f"cat >north.toml <<'END'\n{service}END",
         f"cat >south.toml <<'END'\n{as_another(service)}END",
         *steps,
+        f"{ASK.format(port=9464, path='metrics')} >metrics",  # while it waits for south
         *map(as_another, steps),
         "for name in north south; do",
         "  for second in $(seq 240); do",
@@ -97,6 +156,14 @@ def guide():
         "ls -lanR /var/lib/dynadp /etc/dynadp >listing",
         "systemd-analyze security --no-pager dynadp-node@north >security",
         "cp -r /var/lib/dynadp written",
+        "dynadp pki node authority relay --host relay.example.org",
+        relay,
+        "for second in $(seq 60); do",
+        f"  {ASK.format(port=9465, path='healthz')} >relayed && break",
+        "  sleep 1",
+        "done",
+        "systemctl stop dynadp-relay",
+        "systemctl show -p Result -p ExecMainStatus dynadp-relay >>result",
         "touch done",
     ]
     return "\n".join(lines) + "\n"
@@ -161,7 +228,9 @@ StandardError=file:/src/log
 
 @pytest.mark.slow
 def test_the_guide_makes_a_service_of_two_nodes(machine):
-    """Typed from nothing: user, folders, unit, paths; each node ends with the model as its user."""
+    """Typed from nothing: user, folders, unit, paths; each node ends with the model as its user,
+    and a relay is well.
+    """
     source = machine / "src"
     write_rows(source)
     (source / "guide.sh").write_text(guide())
@@ -180,8 +249,12 @@ def test_the_guide_makes_a_service_of_two_nodes(machine):
     log = (source / "log").read_text(errors="replace")
     assert (source / "done").exists(), log[-4000:]
     result = (source / "result").read_text()
-    assert result.count("Result=success") == 2, result
-    assert result.count("ExecMainStatus=0") == 2, result
+    assert result.count("Result=success") == 3, result
+    assert result.count("ExecMainStatus=0") == 3, result
+    metrics = (source / "metrics").read_text()
+    for number in ("dynadp_rounds", "process_resident_memory_bytes", "process_open_fds"):
+        assert re.search(rf"^{number} [1-9]", metrics, re.MULTILINE), metrics
+    assert '"healthy": true' in (source / "relayed").read_text()
     assert (source / "status").read_text().count("round 20 of 20") == 2
     written = source / "written"
     models = [load_model(written / f"{name}-run") for name in ("north", "south")]

@@ -3,6 +3,8 @@
 import errno
 import json
 import logging
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from dynadp.runs.status_writer import StatusWriter
 from support.networks import ports, until
 from support.typed import dynadp
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 FACTS = {
     "run": "trial",
     "config": "a" * 16,
@@ -94,6 +97,32 @@ def test_health_and_metrics_are_answered(writer):
             serving_health(f"127.0.0.1:{port}", NodeHealth(writer)),
         ):
             pass
+
+
+def test_metrics_have_the_process_where_the_unit_hides_the_machine(writer, monkeypatch):
+    """ProcSubset=pid leaves nothing of /proc but processes."""
+    assert "ProcSubset=pid" in (DEPLOY / "dynadp-node@.service").read_text()
+    really = open
+
+    def within(path, *more, **given):
+        if re.match(r"/proc/(?!self|\d)", str(path)):
+            raise FileNotFoundError(errno.ENOENT, "hidden", str(path))
+        return really(path, *more, **given)
+
+    monkeypatch.setattr("builtins.open", within)
+    [port] = ports(1)
+    with serving_health(f"127.0.0.1:{port}", NodeHealth(writer)):
+        found = {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(ask(port, "/metrics"))
+            for sample in family.samples
+        }
+    assert found["process_resident_memory_bytes"] > 2**20
+    assert found["process_open_fds"] > 0
+    assert found["process_cpu_seconds_total"] > 0
+    began = processes.this_process()["began"] / os.sysconf("SC_CLK_TCK")
+    [boot] = re.findall(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
+    assert found["process_start_time_seconds"] == pytest.approx(int(boot) + began, abs=2)
 
 
 def test_health_is_answered_on_the_other_loopback_addresses_too(writer):
@@ -235,6 +264,26 @@ def test_the_log_is_reopened_and_may_be_json(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_log_that_cannot_be_opened_again_stops_nobody(tmp_path):
+    """It was put aside, and the disk refuses another; lines are lost until it does not."""
+    path, log = tmp_path / "node.log", logging.getLogger("dynadp.test-refused")
+    log.addHandler(handler := BoundedLog(path))
+    log.setLevel(logging.INFO)
+    log.info("one")
+    path.rename(tmp_path / "aside")
+    path.mkdir()
+    for line in ("two", "three", "four"):
+        log.info(line)
+    path.rmdir()
+    log.info("five")
+    handler.stream.close()  # as a rotation leaves it that a full disk refuses
+    log.info("six")
+    log.removeHandler(handler)
+    handler.close()
+    assert (tmp_path / "aside").read_text() == "one\n"
+    assert path.read_text() == "five\nsix\n"
+
+
 def test_a_full_disk_does_not_fill_standard_error(capsys):
     handler = BoundedLog(Path("/dev/full"))
     try:

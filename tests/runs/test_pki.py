@@ -696,6 +696,19 @@ def test_a_list_is_read_again_while_a_node_runs(authority, listed, tmp_path, cap
     assert found.names == {"north", "west"}
 
 
+def test_a_list_without_its_certificates_takes_nobody_back_in(authority, listed, tmp_path, caplog):
+    """Half a copy of it, or a list that an organisation's tools wrote alone."""
+    found = RevocationFile(listed, [certificate(authority / "ca.pem")])
+    assert found.names == {"north"}
+    make_node(authority, "west", ["localhost"], tmp_path / "west", NOW, 100)
+    content = revoke(authority, "west", NOW).read_bytes()
+    (listed / LIST_FILE).write_bytes(content[: content.index(b"-----BEGIN CERT")])
+    assert found.names == {"north"}
+    assert "names 1 certificates that it does not hold" in caplog.text
+    (listed / LIST_FILE).write_bytes(content)
+    assert found.names == {"north", "west"}
+
+
 def test_lists_that_are_not_believed(authority, listed, tmp_path):
     make_authority(tmp_path / "other", "consortium", NOW)  # of the same name
     make_node(tmp_path / "other", "south", ["localhost"], tmp_path / "there", NOW, 10)

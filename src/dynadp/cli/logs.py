@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TextIO
 
 _BYTES = 4 << 20  # of a log, before it is put aside; two of these are kept
 
@@ -23,10 +24,10 @@ class BoundedLog(RotatingFileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line into the file that has the name now."""
-        if (open_now := self.stream) is not None and self._moved(open_now.fileno()):
-            open_now.close()
+        if (open_now := self.stream) is not None and self._moved(open_now):
+            self.stream = None  # what follows opens it, or loses the line
             with suppress(OSError):
-                self.stream = self._open()
+                open_now.close()
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -37,10 +38,10 @@ class BoundedLog(RotatingFileHandler):
         with suppress(OSError):
             super().close()
 
-    def _moved(self, handle: int) -> bool:
+    def _moved(self, stream: TextIO) -> bool:
         try:
-            found, own = os.stat(self.baseFilename), os.fstat(handle)
-        except OSError:
+            found, own = os.stat(self.baseFilename), os.fstat(stream.fileno())
+        except (OSError, ValueError):  # gone; or closed, while a full disk refused the rest
             return True
         return (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino)
 

@@ -3,6 +3,7 @@
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -87,8 +88,14 @@ def application(health: Health) -> Callable[[dict[str, Any], Begin], Iterable[by
     """Return the WSGI application."""
     from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
+    class Process(ProcessCollector):
+        """Memory, CPU and file descriptors, where systemd's ProcSubset=pid hides /proc/stat too."""
+
+        def _boot_time(self) -> float:
+            return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
+    Process(registry=registry)
     registry.register(health)
     metrics = make_wsgi_app(registry)
 

@@ -45,8 +45,16 @@ class Revocations:
         return frozenset(common_name(one) for one in self.certificates)
 
     @classmethod
-    def load(cls, path: Path, issuers: Iterable[x509.Certificate]) -> "Revocations":
-        """Read a list that one of these authorities signed; none where there is no file."""
+    def load(
+        cls,
+        path: Path,
+        issuers: Iterable[x509.Certificate],
+        before: Iterable[x509.Certificate] = (),
+    ) -> "Revocations":
+        """Read a list that one of these authorities signed; none where there is no file.
+
+        Certificates that were known ``before`` count as if they stood in the file.
+        """
         if not path.exists():
             return cls()
         content = read(path)
@@ -69,14 +77,19 @@ class Revocations:
             beside = x509.load_pem_x509_certificates(rest) if b"BEGIN CERT" in rest else []
         except ValueError:
             raise IdentityError(f"{path}: a certificate after the list is damaged") from None
-        known = [one for one in beside if one.serial_number in serials and issued_by(one, signer)]
-        return cls(_number(listed), tuple(known), len(serials) - len(known))
+        known = {
+            one.serial_number: one
+            for one in (*before, *beside)
+            if one.serial_number in serials and issued_by(one, signer)
+        }
+        return cls(_number(listed), tuple(known.values()), len(serials) - len(known))
 
 
 class RevocationFile:
     """A node's list, read again whenever its file changes.
 
-    A file that is damaged, or older than what was read before, changes nothing and is logged.
+    A file that is damaged, or older than what was read before, changes nothing and is logged. One
+    that lacks certificates that an earlier one held, such as half a copy, takes nobody back in.
 
     Parameters
     ----------
@@ -88,13 +101,7 @@ class RevocationFile:
         self.path, self._issuers = folder / LIST_FILE, issuers
         self._stamp, self._now = self._look(), Revocations.load(self.path, issuers)
         self._names = self._now.names
-        if self._now.unnamed:
-            LOG.warning(
-                "%s names %d certificates that it does not hold, so their names are not known: "
-                "add the certificates to the file where they matter",
-                self.path,
-                self._now.unnamed,
-            )
+        self._warn()
 
     @property
     def names(self) -> frozenset[str]:
@@ -107,7 +114,7 @@ class RevocationFile:
 
     def _read_again(self) -> None:
         try:
-            found = Revocations.load(self.path, self._issuers)
+            found = Revocations.load(self.path, self._issuers, self._now.certificates)
             if found.number < self._now.number:
                 raise IdentityError(
                     f"{self.path} is list {found.number}; list {self._now.number} was here before"
@@ -117,6 +124,16 @@ class RevocationFile:
             return
         self._now, self._names = found, found.names
         LOG.info("%s: out are %s", self.path, ", ".join(sorted(self._names)) or "none")
+        self._warn()
+
+    def _warn(self) -> None:
+        if self._now.unnamed:
+            LOG.warning(
+                "%s names %d certificates that it does not hold, so their names are not known: "
+                "add the certificates to the file where they matter",
+                self.path,
+                self._now.unnamed,
+            )
 
     def _look(self) -> tuple[int, int, int] | None:
         try:
