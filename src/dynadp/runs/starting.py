@@ -160,6 +160,8 @@ class Start:
             lines.append(f"rows_per_person = {self.rows_per_person}\n")
             if self.silos_per_person > 1:
                 lines.append(f"silos_per_person = {self.silos_per_person}\n")
+        if isinstance(self.answer, Label) and not self.classes:
+            lines.append(_CALIBRATION)
         return "".join(lines)
 
 
@@ -241,8 +243,10 @@ family = {family}   # path, star, complete, grid, random_regular, erdos_renyi, s
 """
 _PLANNERS = """\
 # mechanism = "sum"   # the planner's; or "primal", "dual", "sealed". "none" protects nobody
-# calibration = true   # probabilities, thresholds and measures, for a tenth of the budget
 # honest = 3   # with "sealed": nodes that add their noise and keep their keys; see algorithms.md
+"""
+_CALIBRATION = """\
+calibration = true   # probabilities, thresholds and measures, for a tenth of the budget
 """
 _REST = """\
 [privacy]
