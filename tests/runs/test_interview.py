@@ -89,6 +89,7 @@ def test_an_interview_makes_files_that_load(place):
     ]
     assert schema.columns[3].transform == "log1p"
     assert (run.privacy.epsilon, run.privacy.delta, made.cap) == (0.7, 1e-6, 0.9)
+    assert run.privacy.calibration  # so that predictions have probabilities
     assert [node.name for node in run.nodes] == ["north", "south"]
 
 
@@ -225,6 +226,7 @@ def test_an_answer_of_another_kind(place, kind, text, line):
     made.write("study")
     assert line in (place / "study/schema.toml").read_text()
     assert load_schema("study/schema.toml").label == made.answer
+    assert not load_run_file("study/run.toml").privacy.calibration  # of two values alone
     flags = "init flagged --node a=north.csv --label ill --numeric age:age --answer"
     result = CliRunner().invoke(main, [*flags.split(), text.replace(" ", "")])
     assert result.exit_code == 0, result.output
