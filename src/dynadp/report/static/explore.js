@@ -184,7 +184,7 @@ function state(now) {
   at("guarantee").textContent = now.guarantee;
   at("meaning").textContent = now.meaning;
   at("told-accuracy").textContent = now.accuracy === null
-    ? `Accuracy of this run: ${now.accuracy_note}.`
+    ? `No accuracy is shown: ${now.accuracy_note}.`
     : `${(100 * now.accuracy).toFixed(1)} of 100 answers of this run's model are right (${now.accuracy_range}), on ` +
       `${now.accuracy_note}.`;
   at("network").innerHTML = now.network;
