@@ -232,7 +232,7 @@ def test_the_command(tmp_path, monkeypatch):
     assert faint
     assert f"{len(faint)} more are within what noise alone may give" in text
     assert all(f" {name} " in whole and f" {name} " not in text for name in faint)
-    assert "noise for privacy alone, at most" in text
+    assert "the privacy noise alone (an upper bound" in text
     replace(model, noise=None).save("model.json")
     assert "No standard errors" in runner.invoke(main, ["coefficients", "model.json"]).output
 
@@ -249,8 +249,8 @@ def test_the_reports_picture_and_table(tmp_path):
     out = make_run(tmp_path, seed=3)
     assert CliRunner().invoke(main, ["report", str(out)]).exit_code == 0
     page = (out / "report.html").read_text()
-    assert "What the model is made of" in page
-    assert "stand clear of what the noise for privacy alone may give" in page
+    assert "The model: what raises and lowers the score" in page
+    assert "are larger than privacy noise alone would make them" in page
     assert "job=" not in page
     assert "1 of age" in page
     content = json.loads((out / "model.json").read_text())

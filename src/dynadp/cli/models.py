@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _BASES = {
     "first order": "to first order, with the rows' second moment as released",
-    "bound": "at most, as no curvature of the rows is known",
+    "bound": "an upper bound, as the curvature of the loss is not known",
 }
 _MODEL = click.argument("model", metavar="MODEL", type=click.Path())
 
@@ -98,6 +98,6 @@ def _shown(model: "Model", found: "tuple[Coefficient, ...]", everything: bool) -
         )
         return
     yield (
-        f"± and z are for the noise for privacy alone, {_BASES[model.noise.basis]}; which rows "
-        "were sampled moves coefficients too."
+        f"± and z hold the privacy noise alone ({_BASES[model.noise.basis]}); another sample of "
+        "rows would move coefficients too."
     )

@@ -179,9 +179,9 @@ def evaluate(
         )
     if public == (ledger is not None):
         raise DeclarationError(
-            "accuracy on private rows is private: say --public if these rows are published or "
-            "synthetic, or --ledger FILE --alpha A (or --mu M, for all measures) to release it "
-            "once, with noise, charged to the node's ledger"
+            "accuracy on private rows would itself be a release: say --public if these rows are "
+            "published or synthetic, or --ledger FILE --alpha A (or --mu M, for all measures) to "
+            "release it once, with noise, charged to the node's ledger"
         )
     opened = None if ledger is None else partial(privacy.Ledger.open, ledger, anchor=anchor)
     loaded, given = runs.load_model(model), source(Path(data), separator=separator)
@@ -295,13 +295,13 @@ def _numbers(
     model: "Model", given: "Source", opened: "Callable[[], Ledger] | None", mu: float, data: str
 ) -> Answer:
     """Print how good a model that answers a number is: on public rows, or with noise."""
-    from dynadp._intervals import ONE
+    from dynadp._intervals import ONE, written
 
     if opened is None:
         found = runs.evaluate_target(model, given)
         line = (
             f"Measures on {found.rows:,} public rows (always their mean would have an error of "
-            f"{found.mean_error:.4g}); in brackets a {ONE}."
+            f"{written(found.mean_error)}); in brackets a {ONE}."
         )
         answer = {"version": 1, "public": True, **found.to_json()}
         return Answer(answer, [line, *_measure_lines(found.found)])
@@ -331,9 +331,11 @@ def _numbers(
 
 def _measure_lines(found: "Mapping[str, Measure]") -> list[str]:
     """One line a measure: its name, value and interval."""
+    from dynadp._intervals import written
+
     names = {**runs.NAMES, **runs.TARGET_NAMES}
     return [
-        f"  {names[name]}: {one.value:.4f} ({one.low:.4f} to {one.high:.4f})"
+        f"  {names[name]}: {written(one.value)} ({written(one.low)} to {written(one.high)})"
         for name, one in found.items()
     ]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp._files import write_whole
+from dynadp._intervals import written
 from dynadp.errors import DeclarationError
 from dynadp.privacy import Event, Total, group_by_node, guesses_in_100, upper_bound
 from dynadp.privacy import guarantee as privacy_guarantee
@@ -96,6 +97,7 @@ def environment() -> Any:
         "up": upper_bound,
         "thousands": lambda n: f"{n:,}",
         "percent": lambda share: f"{share:.1%}",
+        "measure": written,
         "short": shortened,
         "spare": spare_attempts,
         "guesses": guesses_in_100,

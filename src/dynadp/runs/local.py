@@ -366,7 +366,10 @@ class LocalRun:
         spent = by_node(plan.events, plan.delta)
         folder.finish(model)
         evaluation = None
-        note = "accuracy on private rows is private: declare public rows in [evaluation] to see one"
+        note = (
+            "on private rows it would itself be a release; declare public rows in [evaluation] to "
+            "see one"
+        )
         if histogram is not None and public is None:
             evaluation, note = released_measures(model)
         if public is not None:
