@@ -182,7 +182,7 @@ class LocalRun:
             run=self.file.run.name,
             simulation=self.file.run.seed is not None,
             nodes=checks,
-            topology=repr(self.topology),
+            topology=str(self.topology),
             columns=self.schema.dimension,
             plan=plan if plan.protection else None,
             largest=self._largest(plan, ledgers) if largest else None,
