@@ -1,6 +1,7 @@
 """Coefficients in the users' units add up to the score, and say what noise may have made."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from dynadp.data import Target
 from dynadp.errors import RecordError
 from dynadp.mechanisms import SeededEntropy, Sum
 from dynadp.report.coefficients import ModelView
+from dynadp.report.figures import coefficients, image
 from dynadp.runs import ModelNoise
 from support.run_folders import make_run
 
@@ -246,6 +248,9 @@ def test_the_reports_picture_and_table(tmp_path):
     assert view.clear == sum(abs(one.z) >= 1.96 for one in made_model(classes=3).coefficients())
     for row, one in zip(view.rows, view.shown, strict=True):
         assert row["clear"] == (abs(one.z) >= 1.96) == (row["low"] * row["high"] > 0)
+    name = "status=never-married"  # in the wide letters that a reader may have
+    drawn = image(coefficients([{**view.rows[0], "name": name}], intervals=True))
+    assert float(re.search(r"translate\(([\d.]+),", drawn)[1]) > 6.6 * len(name) + 7
     out = make_run(tmp_path, seed=3)
     assert CliRunner().invoke(main, ["report", str(out)]).exit_code == 0
     page = (out / "report.html").read_text()
