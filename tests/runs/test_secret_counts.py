@@ -46,7 +46,7 @@ LISTED = (
         r'<tr><th scope="row">[^<]*</th>(<td class="number">(NUMBER)?</td>){4}<td>[^<]*</td></tr>',
         "ROW",
     ),
-    (r"\b\d+ of \d+ coefficients stand clear", "COEFFICIENTS STAND CLEAR"),
+    (r"\b\d+ of \d+ coefficients are larger", "COEFFICIENTS ARE LARGER"),
 )
 
 
