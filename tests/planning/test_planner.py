@@ -177,7 +177,7 @@ def test_choices_are_explained():
         "epsilon = 0.5, delta = 1e-06",
         "centring round",
         "margin",
-        "free",
+        "costs no privacy",
     ):
         assert part in words
     assert "no centring round" in " ".join(
