@@ -32,6 +32,17 @@ def significant(value: float, count: int) -> str:
     return f"{value:#.{count}g}".rstrip(".")
 
 
+def written(value: float) -> str:
+    """A measure as every command and page writes it: with four places, fewer of large numbers.
+
+    >>> written(0.64259), written(12345.678), written(0.00001234)
+    ('0.6426', '12,345.7', '1.234e-05')
+    """
+    if abs(value) >= 100:
+        return f"{value:,.1f}"
+    return f"{value:.4g}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
+
+
 def wilson(share: float, rows: int, z: float = Z) -> tuple[float, float]:
     """(p + z²/2n ± z sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n): where the true share lies, for a
     share p of n rows.

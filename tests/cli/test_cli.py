@@ -288,6 +288,16 @@ def test_every_command_is_found_under_its_name():
         assert result.output.startswith(f"Usage: main {name} ")
 
 
+@pytest.mark.parametrize("group", ["ledger", "pki"])
+def test_commands_of_commands_are_listed_by_task_in_80_columns(group):
+    under = main.get_command(click.Context(main), group)
+    listed = CliRunner().invoke(main, [group, "--help"], terminal_width=80).output
+    lines = listed.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == list(under.order)
+    assert set(under.order) == set(under.commands)
+    assert not [line for line in lines if line.endswith("...")]
+
+
 def test_a_misspelt_command_gets_the_one_that_was_meant():
     result = CliRunner().invoke(main, ["trian"])
     assert result.exit_code == 2

@@ -211,6 +211,8 @@ def test_edge_list_keeps_the_order_of_nodes():
     assert made.neighbours(2).tolist() == [0, 1]
     assert made.neighbours(0).tolist() == [2]
     assert repr(made) == "Topology('edges', 3 nodes, 2 edges)"
+    assert str(made) == "edges, 3 nodes, 2 edges"
+    assert str(Topology.family("ring", 1)) == "ring, 1 node, 0 edges"
 
 
 @given(st.permutations([(p, q) for p in range(6) for q in range(p) if (p + q) % 3]))

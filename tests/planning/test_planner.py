@@ -177,7 +177,7 @@ def test_choices_are_explained():
         "epsilon = 0.5, delta = 1e-06",
         "centring round",
         "margin",
-        "free",
+        "costs no privacy",
     ):
         assert part in words
     assert "no centring round" in " ".join(
@@ -191,7 +191,7 @@ def test_no_alpha_is_told_as_less_than_it_is():
     for epsilon in np.geomspace(0.1, 8, 12).tolist():
         found = plan([600] * 5, RING, 20, epsilon=epsilon, delta=1e-6, mechanism="primal")
         words = " ".join(found.reasons)
-        assert f"with the same alpha = {upper_bound(found.alpha)};" in words
+        assert f"with the same alpha = {upper_bound(found.alpha)}:" in words
         assert f"a centring round with alpha = {upper_bound(max(found.centrings))}," in words
 
 

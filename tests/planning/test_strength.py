@@ -19,7 +19,9 @@ RING = Topology.family("ring", 3)
 def test_it_is_the_number_that_the_planner_names(mechanism, unit):
     given = {"epsilon": 0.8, "delta": 1e-5, "mechanism": mechanism, "unit": unit}
     planned = plan(COUNTS, RING, 7, **given)
-    (said,) = [re.match(r"N = ([\d.e+]+):", why) for why in planned.reasons if "N = " in why[:4]]
+    (said,) = filter(
+        None, (re.match(r"signal over noise is N = ([\d.e+]+):", why) for why in planned.reasons)
+    )
     assert strength_of(COUNTS, **given) == pytest.approx(float(said[1]), rel=1e-3)
 
 

@@ -71,6 +71,7 @@ def test_sliders_are_moved_by_keys_and_follow_each_other(browser, address):
             opened.text("#accuracy-out"),
         )
         assert "in 100 people would get the right answer" in before[0]
+        assert opened.text("#accuracy-low").startswith("lower (")  # whatever is measured
         assert page.locator("#dots .gain").count() > 10
         page.locator("#epsilon").focus()
         for _ in range(12):

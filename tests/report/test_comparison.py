@@ -62,7 +62,7 @@ def test_runs_with_other_columns_nodes_and_mechanism(three, private, sealed):
     assert [one["protected"] for one in shown["runs"]] == [True, True]
     assert [one["measures"] for one in shown["runs"]] == [{}, {}]
     words = dynadp("compare", private, sealed).output
-    assert "Not measured: accuracy on private rows is private" in words
+    assert "Not measured: on private rows it would itself be a release" in words
 
 
 def test_the_same_run_twice(three, tmp_path):

@@ -6,6 +6,7 @@ import html
 import re
 import tomllib
 from dataclasses import replace
+from itertools import combinations
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,14 +22,14 @@ from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.privacy.statements import guesses_in_100, upper_bound
 from dynadp.privacy.units import Unit
 from dynadp.report.budgets import ledger_files, planned_cost, read_budgets
-from dynadp.report.explore.advice import Advisor, digits
+from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.app import Explorer
 from dynadp.report.explore.caps import read_caps
 from dynadp.report.explore.changes import changes, variants
 from dynadp.report.explore.decision import LEFT, NARROW, RIGHT, WIDE, Decision
 from dynadp.report.explore.run_text import privacy_section, with_total
 from dynadp.report.explore.serve import explorer
-from dynadp.report.explore.setting import PublicSetting
+from dynadp.report.explore.setting import PublicSetting, digits
 from dynadp.report.explore.watch import Watch
 from dynadp.report.page import report
 from dynadp.report.record_view import RunView
@@ -96,6 +97,26 @@ def test_epsilon_is_on_one_logarithmic_axis_for_both_panels(width):
         assert part in words
     assert "run file: 2" in words
     assert "recommended: 1" in words
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("recommended", TOTALS)
+@pytest.mark.parametrize("planned", TOTALS)
+def test_no_two_words_lie_on_each_other(width, planned, recommended):
+    lines = {"without privacy": 84.5, "always the commoner answer": 68.0}  # at the very foot
+    shown = decision(planned=planned, recommended=recommended, baselines=lines)
+    drawn = shown.drawn(width, 1.0)
+    boxes = {}
+    for one in ElementTree.fromstring(drawn).iter("text"):
+        look = one.get("class").split()
+        if look[0] in ("mark", "name", "panel"):
+            wide, x = 6.4 * len(one.text), float(one.get("x"))
+            first = x - wide if "right" in look else x
+            boxes[one.text] = first, first + wide, float(one.get("y"))
+    assert len(boxes) == 6
+    assert all(first >= 0 and last <= width for first, last, _ in boxes.values())
+    for a, b in combinations(boxes.values(), 2):
+        assert a[1] < b[0] or b[1] < a[0] or abs(a[2] - b[2]) >= 12, boxes
 
 
 def test_zones_differ_in_pattern_and_in_words():

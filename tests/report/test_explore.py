@@ -293,9 +293,13 @@ def test_nothing_is_recommended_within_its_own_noise(swept, page):
     text = html.unescape(page.get(f"/{TOKEN}/").text)
     assert "Nothing is recommended." in text
     assert got["reasons"][0] in text
+    assert (
+        "Right answers in 100: 83.0 with always the commoner answer, 84.0 with the best total that "
+        "was tried (83.0 to 85.0). That is no clear gain." in text
+    )
     assert "no better than the commoner answer: epsilon 0.05 to 10" in text
     assert "good value: epsilon" not in text
-    assert "cannot be told from always giving the same answer" in swept.for_total(10)["words"]
+    assert "not clearly better than always giving the same answer" in swept.for_total(10)["words"]
 
 
 def test_what_rose_by_chance_is_evened_and_says_so(swept):
@@ -377,7 +381,7 @@ def test_the_page_of_sealed_sums_and_of_open_ones(sealed, page):
     assert "must be honest" not in text
     assert "chart-collusion" not in text
     assert "collusion" not in page.get(f"/{TOKEN}/api/start").json()["charts"]
-    assert "there is one account: the law of the loss" in text
+    assert "there is one curve: by the exact law of the loss" in text
 
 
 def test_a_chart_of_totals_names_what_its_mechanism_has(page):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dynadp._intervals import written
 from dynadp.data.datasets.synthetic import census
 from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.ledger.file import Ledger
@@ -18,6 +19,7 @@ from support.typed import answer, dynadp
 
 ROOT = Path(__file__).parents[2]
 NODES = ("north", "south", "west")
+ENDS = ("value", "low", "high")
 PERCENT = re.compile(r"\d+\.\d%")
 
 
@@ -112,11 +114,20 @@ def test_a_measure_is_one_number_everywhere(home):
     assert {name: again[name] for name in same} == {name: found[name] for name in same}
     assert again["measures"] == found["measures"]
     line = f"{found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%})"
-    assert line in dynadp(f"evaluate {home}/run/model.json {home}/public.csv --public").output
+    evaluated = dynadp(f"evaluate {home}/run/model.json {home}/public.csv --public").output
+    assert line in evaluated
+    assert dynadp(f"report {home}/run --out {home}/measures.html").exit_code == 0
+    page = words((home / "measures.html").read_text())
+    for name, one in found["measures"].items():
+        if name != "accuracy":  # that one is in percent
+            assert " {} {} {} ".format(*(written(one[end]) for end in ENDS)) in page, name
+            assert "{} ({} to {})".format(*(written(one[end]) for end in ENDS)) in evaluated, name
     shutil.copytree(home / "run", home / "again")
     compared = answer(f"compare {home}/run {home}/again --json")
     for run in compared["runs"]:
         assert run["measures"]["accuracy"]["value"] == found["accuracy"]
+    recall = "{} ({} to {})".format(*(written(found["measures"]["recall"][e]) for e in ENDS))
+    assert recall in dynadp(f"compare {home}/run {home}/again").output
 
 
 def test_readme_has_the_numbers_of_the_results():

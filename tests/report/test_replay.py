@@ -76,7 +76,7 @@ def test_what_cannot_be_known_is_said(sealed, simulated):
     assert masked["noise"] is None
     assert "masked" in masked["noise_note"]
     assert masked["measures"] == []
-    assert "accuracy on private rows is private" in masked["measure_note"]
+    assert "on private rows it would itself be a release" in masked["measure_note"]
     gone = History(simulated).read()
     assert gone["simulation"]
     assert "not here any more" in gone["noise_note"]

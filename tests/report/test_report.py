@@ -227,7 +227,7 @@ def test_a_ledger_that_cannot_be_read_is_said_so(private, tmp_path):
 
 def test_accuracy_only_where_it_is_public(private, seeded):
     assert (
-        "No accuracy is shown: accuracy on private rows is private"
+        "No accuracy is shown: on private rows it would itself be a release"
         in Parsed(page_of(private)).words
     )
     assert "answers are right" not in page_of(private)

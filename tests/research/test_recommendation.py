@@ -185,6 +185,9 @@ def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     assert bool(useful) == (kind != "given alpha")  # four rounds learn nothing here
     assert (max(useful, key=objective)[unit] if useful else None) == told[unit]
     assert shown.get("total") == told["epsilon"]
+    if useful:  # and the command says how to ask for it, in the page's number
+        asks = page.for_total(shown["epsilon"])["asks"]
+        assert f"a run file asks for it with {asks}" in told["words"]
     again = json.loads(dynadp("design --points sweep/tradeoff.json --json").stdout)
     assert again[unit] == told[unit]
     assert again["measured"]

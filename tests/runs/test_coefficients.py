@@ -1,6 +1,7 @@
 """Coefficients in the users' units add up to the score, and say what noise may have made."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from dynadp.data import Target
 from dynadp.errors import RecordError
 from dynadp.mechanisms import SeededEntropy, Sum
 from dynadp.report.coefficients import ModelView
+from dynadp.report.figures import coefficients, image
 from dynadp.runs import ModelNoise
 from support.run_folders import make_run
 
@@ -232,7 +234,7 @@ def test_the_command(tmp_path, monkeypatch):
     assert faint
     assert f"{len(faint)} more are within what noise alone may give" in text
     assert all(f" {name} " in whole and f" {name} " not in text for name in faint)
-    assert "noise for privacy alone, at most" in text
+    assert "the privacy noise alone (an upper bound" in text
     replace(model, noise=None).save("model.json")
     assert "No standard errors" in runner.invoke(main, ["coefficients", "model.json"]).output
 
@@ -246,11 +248,14 @@ def test_the_reports_picture_and_table(tmp_path):
     assert view.clear == sum(abs(one.z) >= 1.96 for one in made_model(classes=3).coefficients())
     for row, one in zip(view.rows, view.shown, strict=True):
         assert row["clear"] == (abs(one.z) >= 1.96) == (row["low"] * row["high"] > 0)
+    name = "status=never-married"  # in the wide letters that a reader may have
+    drawn = image(coefficients([{**view.rows[0], "name": name}], intervals=True))
+    assert float(re.search(r"translate\(([\d.]+),", drawn)[1]) > 6.6 * len(name) + 7
     out = make_run(tmp_path, seed=3)
     assert CliRunner().invoke(main, ["report", str(out)]).exit_code == 0
     page = (out / "report.html").read_text()
-    assert "What the model is made of" in page
-    assert "stand clear of what the noise for privacy alone may give" in page
+    assert "The model: what raises and lowers the score" in page
+    assert "are larger than privacy noise alone would make them" in page
     assert "job=" not in page
     assert "1 of age" in page
     content = json.loads((out / "model.json").read_text())

@@ -397,7 +397,7 @@ def test_accuracy_on_private_rows_is_charged_or_refused(place):
     answer("train run.toml --epsilon 0.5 --json")
     refused = dynadp("evaluate runs/first north.csv")
     assert refused.exit_code == 2
-    assert "accuracy on private rows is private" in refused.output
+    assert "accuracy on private rows would itself be a release" in refused.output
     assert dynadp("evaluate runs/first north.csv --ledger north.sqlite").exit_code == 2
     public = answer("evaluate runs/first public.csv --public --json")
     charged = answer("evaluate runs/first public.csv --ledger north.sqlite --alpha 0.2 --json")

@@ -49,7 +49,7 @@ LISTED = (
         "<td>[^<]*</td></tr>",
         "ROW",
     ),
-    (r"\b\d+ of \d+ coefficients stand clear", "COEFFICIENTS STAND CLEAR"),
+    (r"\b\d+ of \d+ coefficients are larger", "COEFFICIENTS ARE LARGER"),
 )
 
 

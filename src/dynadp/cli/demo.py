@@ -161,7 +161,7 @@ def _table(result: dict[str, Any]) -> "Table":
         unit = "alpha" if run["mu"] is None else "mu"
         table.add_row(
             run["mechanism"],
-            privacy.upper_bound(run["epsilon"], 3) if private else "no privacy",
+            privacy.upper_bound(run["epsilon"]) if private else "no privacy",
             f"{unit} {privacy.upper_bound(run[unit], 3)}" if private else "",
             str(run["rounds"]),
             f"{run['consensus_gap']:.1e}",

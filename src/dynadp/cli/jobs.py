@@ -232,12 +232,16 @@ def train(
 
 def _target_words(found: "Mapping[str, Any]") -> str:
     """How good numbers are, in one line."""
-    r2, mae, rmse = (found["measures"][name] for name in ("r2", "mae", "rmse"))
+    from dynadp._intervals import written
+
+    ends = ("value", "low", "high")
+    r2, mae, rmse = (
+        "{} ({} to {})".format(*(written(found["measures"][name][end]) for end in ends))
+        for name in ("r2", "mae", "rmse")
+    )
     return (
-        f"R2 {r2['value']:.3f} ({r2['low']:.3f} to {r2['high']:.3f}), mean absolute error "
-        f"{mae['value']:.4g} ({mae['low']:.4g} to {mae['high']:.4g}), root of the mean squared "
-        f"error {rmse['value']:.4g} ({rmse['low']:.4g} to {rmse['high']:.4g}) on "
-        f"{found['rows']:,} rows (always their mean: {found['mean_error']:.4g})"
+        f"R2 {r2}, mean absolute error {mae}, root of the mean squared error {rmse} on "
+        f"{found['rows']:,} rows (always their mean: {written(found['mean_error'])})"
     )
 
 

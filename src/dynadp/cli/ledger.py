@@ -18,6 +18,7 @@ from dynadp.cli.options import (
     FILE,
     ROUNDS,
     MechanismName,
+    Ordered,
     Positive,
     option,
     user,
@@ -46,7 +47,10 @@ _WHO = click.option(
 )
 
 
-@click.group()
+ORDER = ("cap", "show", "left", "verify", "close", "export", "backup", "restore", "recover")
+
+
+@click.group(cls=Ordered, order=ORDER)
 def ledger() -> None:
     """Show, check and cap what a node has spent, over all its runs."""
 

@@ -115,9 +115,10 @@ def recover(
 @option("--out", type=FILE, help="File to write; LEDGER.export.json by default.")
 @prints_answer
 def export(path: str, identity: str, out: str | None) -> Answer:
-    """Write all entries with the silo's signature, for others to check (dynadp verify).
+    """Write all entries, signed by the silo, for others to check.
 
-    It holds who reserved what and when, with all its costs, and of each release the hash alone.
+    `dynadp verify` checks the file. It holds who reserved what and when, with all its costs, and
+    of each release the hash alone.
     """
     file = Path(out or f"{path}.export.json")
     summary = runs.export_ledger(path, identity, file)

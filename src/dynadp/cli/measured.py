@@ -13,9 +13,11 @@ _WIDTH = 96  # of a table of labels and answers; --json has larger ones
 
 def measure_lines(found: "Mapping[str, Measure]") -> list[str]:
     """One line a measure: its name, value and interval."""
+    from dynadp._intervals import written
+
     names = {**runs.NAMES, **runs.TARGET_NAMES}
     return [
-        f"  {names[name]}: {one.value:.4f} ({one.low:.4f} to {one.high:.4f})"
+        f"  {names[name]}: {written(one.value)} ({written(one.low)} to {written(one.high)})"
         for name, one in found.items()
     ]
 

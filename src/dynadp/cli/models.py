@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp import runs
-from dynadp._intervals import significant
 from dynadp.cli.options import FILE, option
 from dynadp.cli.output import Answer, prints_answer
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 _BASES = {
     "first order": "to first order, with the rows' second moment as released",
-    "bound": "at most, as no curvature of the rows is known",
+    "bound": "an upper bound, as the curvature of the loss is not known",
 }
 _MODEL = click.argument("model", metavar="MODEL", type=click.Path())
 
@@ -72,6 +71,8 @@ def coefficients(model: str, everything: bool) -> Answer:
 def _shown(model: "Model", found: "tuple[Coefficient, ...]", everything: bool) -> "Iterator[Any]":
     from rich.table import Table
 
+    from dynadp._intervals import significant
+
     ranked = sorted(found, key=lambda one: -abs(one.value if one.z is None else one.z))
     clear = [one for one in ranked if everything or one.z is None or abs(one.z) >= runs.Z]
     several = len(model.coef) > 1
@@ -99,6 +100,6 @@ def _shown(model: "Model", found: "tuple[Coefficient, ...]", everything: bool) -
         )
         return
     yield (
-        f"± and z are for the noise for privacy alone, {_BASES[model.noise.basis]}; which rows "
-        "were sampled moves coefficients too."
+        f"± and z hold the privacy noise alone ({_BASES[model.noise.basis]}); another sample of "
+        "rows would move coefficients too."
     )

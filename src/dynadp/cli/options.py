@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 Declared = TypeVar("Declared", bound=Callable[..., Any] | click.Command)
 
 
+class Ordered(click.Group):
+    """Commands under a command, listed in the order in which they are needed."""
+
+    def __init__(self, *given: Any, order: tuple[str, ...], **known: Any) -> None:
+        super().__init__(*given, **known)
+        self.order = order
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names; those without a place come last."""
+        return sorted(self.commands, key=[*self.order, *sorted(self.commands)].index)
+
+
 class Positive(click.ParamType):  # type: ignore[type-arg]
     """A finite number above 0."""
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import click
 
 from dynadp import runs
-from dynadp.cli.options import FILE, FOLDER, option, out_option
+from dynadp.cli.options import FILE, FOLDER, Ordered, option, out_option
 from dynadp.cli.output import say
 from dynadp.errors import IdentityError
 
+ORDER = ("init", "node", "request", "sign", "show", "renew", "revoke")
 
-@click.group()
+
+@click.group(cls=Ordered, order=ORDER)
 def pki() -> None:
     """Make certificates and keys of a consortium, so that nodes know each other."""
 
@@ -39,8 +41,9 @@ def _validity(days: int | None) -> tuple[datetime, int]:
 @option("--ca-key", type=FILE, help="Its private key, in PEM without a password.")
 @_DAYS
 def init(folder: str, name: str, ca: str | None, ca_key: str | None, days: int | None) -> None:
-    """Make the consortium's authority: whoever holds its ca.key decides who is a member. Keep it
-    off the nodes.
+    """Make the consortium's authority.
+
+    Whoever holds its ca.key decides who is a member. Keep it off the nodes.
     """
     now = datetime.now(UTC)
     if (ca is None) != (ca_key is None):
@@ -134,10 +137,11 @@ def sign(
     yes: bool,
     days: int | None,
 ) -> None:
-    """At the authority: sign a silo's request, after asking the silo whether it is its own.
+    """At the authority: sign a silo's request.
 
-    Its name, hosts and the fingerprint of its key are shown first. Refused are wildcards, names of
-    others, and the name of a relay.
+    Ask the silo first whether the request is its own. Its name, its hosts and the fingerprint of
+    its key are shown before anything is signed. Wildcards, names of others and the name of a relay
+    are refused.
     """
     for line in runs.authorities.Request.load(request_file).lines:
         say(line)
@@ -168,7 +172,10 @@ def _confirmed() -> bool:
 @pki.command()
 @click.argument("folder", metavar="NODE", type=FOLDER)
 def show(folder: str) -> None:
-    """Check a node's folder, whoever signed its certificate, and show what it says."""
+    """Check a node's folder, and show what its certificate says.
+
+    Any authority may have signed it.
+    """
     found = runs.Identity.load(folder, datetime.now(UTC))
     say(
         f"name: {found.name}\nhosts: {', '.join(found.hosts)}\n"
@@ -202,7 +209,10 @@ def renew(folder: str, name: str, days: int | None) -> None:
 )
 @_DAYS
 def revoke(folder: str, name: str, new_authority: bool, days: int | None) -> None:
-    """Shut a node out, by a signed list that the others put beside their certificates."""
+    """Shut a node out.
+
+    It makes a signed list, which the others put beside their certificates.
+    """
     now, days = _validity(days)
     if not new_authority:
         path = runs.authorities.revoke(folder, name, now)

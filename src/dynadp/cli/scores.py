@@ -180,9 +180,9 @@ def evaluate(
         )
     if public == (ledger is not None):
         raise DeclarationError(
-            "accuracy on private rows is private: say --public if these rows are published or "
-            "synthetic, or --ledger FILE --alpha A (or --mu M, for all measures) to release it "
-            "once, with noise, charged to the node's ledger"
+            "accuracy on private rows would itself be a release: say --public if these rows are "
+            "published or synthetic, or --ledger FILE --alpha A (or --mu M, for all measures) to "
+            "release it once, with noise, charged to the node's ledger"
         )
     opened = None if ledger is None else partial(privacy.Ledger.open, ledger, anchor=anchor)
     loaded, given = runs.load_model(model), source(Path(data), separator=separator)
@@ -300,13 +300,13 @@ def _numbers(
     model: "Model", given: "Source", opened: "Callable[[], Ledger] | None", mu: float, data: str
 ) -> Answer:
     """Print how good a model that answers a number is: on public rows, or with noise."""
-    from dynadp._intervals import ONE
+    from dynadp._intervals import ONE, written
 
     if opened is None:
         found = runs.evaluate_target(model, given)
         line = (
             f"Measures on {found.rows:,} public rows (always their mean would have an error of "
-            f"{found.mean_error:.4g}); in brackets a {ONE}."
+            f"{written(found.mean_error)}); in brackets a {ONE}."
         )
         answer = {"version": 1, "public": True, **found.to_json()}
         return Answer(answer, [line, *measure_lines(found.found)])

@@ -276,7 +276,10 @@ def tradeoff(
         "measure": setting.objective.name,
         "honest": some.sealing.honest if some.sealing else None,
         "blind": blind,
-        "words": _words(best, some, setting.objective, rows.source, fit, chosen, draws, test_rows),
+        "words": [
+            *_words(best, some, setting.objective, rows.source, fit, chosen, draws, test_rows),
+            *_asks(setting, best, points),
+        ],
         "points": points,
         "fit": None if fit is None else fit.to_json(),
         "recommended": chosen.to_json(),
@@ -351,6 +354,17 @@ def _words(
         f"{_constants(some)} are those that `dynadp train` takes for {which}",
         *_honesty(some),
     ]
+
+
+def _asks(
+    setting: "report.PublicSetting", best: "Plan | None", points: list[dict[str, float]]
+) -> list[str]:
+    """What a run file says to get the recommended plan; the page shows the same number."""
+    if best is None:
+        return []
+    chosen = next(one for one in points if best.alpha in (one.get("alpha"), one.get("mu")))
+    key, value = setting.asks(chosen["epsilon"], best)
+    return [f"a run file asks for it with privacy.{key} = {value:g}"]
 
 
 def _honesty(best: "Plan") -> list[str]:

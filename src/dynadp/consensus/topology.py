@@ -81,6 +81,10 @@ class Topology:
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, {len(self)} nodes, {len(self.edges)} edges)"
 
+    def __str__(self) -> str:
+        nodes, edges = len(self), len(self.edges)
+        return f"{self.name}, {nodes} node{'s' * (nodes != 1)}, {edges} edge{'s' * (edges != 1)}"
+
     def _repr_html_(self) -> str:
         """The card of a notebook."""
         degrees = f"{self.degrees.min():g} to {self.degrees.max():g}"

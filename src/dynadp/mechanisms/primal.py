@@ -113,7 +113,7 @@ class Primal(Mechanism):
     noise: Literal["l2-laplace", "gaussian"] = "l2-laplace"
     name: ClassVar[str] = "primal"
     why: ClassVar[str] = (
-        "its losses average out over rounds, the dual one's Jacobian share does not"
+        "cheaper over many rounds than dual, part of whose cost adds up in full every round"
     )
 
     def __post_init__(self) -> None:

@@ -67,9 +67,9 @@ BINS = 32  # of a histogram of scores
 TARGET_PULL = 5.0  # k for targets
 DEFAULT = "sum"  # whatever nodes, rows and totals are
 WHY_DEFAULT = (
-    "no mechanism was named: on census rows, from 1 to 200 nodes and epsilon 0.1 to 8, sum was "
-    "nowhere less accurate than ADMM by more than chance, and far ahead where nodes are many or "
-    "unequal (docs/results.md)"
+    "no mechanism was named, so it is sum: on census rows, with 1 to 200 nodes and epsilon 0.1 to "
+    "8, sum was never clearly less accurate than ADMM, and far more accurate where nodes are many "
+    "or unequal (docs/results.md)"
 )
 _ROUNDING = 1e-9  # by which libraries may differ in what they compute for the same plan
 
@@ -273,19 +273,19 @@ def plan(
     total, scale = made.total, "alpha" if chosen.noise == "l2-laplace" else "mu"
     reasons = (
         f"{chosen.name} perturbation: {chosen.why}",
-        f"{T} rounds with the same {scale} = {span(alphas, upper_bound)}; only rounds over penalty "
-        "counts, and uneven alphas gain nothing",
+        f"{T} rounds with the same {scale} = {span(alphas, upper_bound)}: accuracy depends only on "
+        "rounds / penalty, so spending unevenly would not help",
         f"penalty q = {q:.3g} (eta = {eta:.3g}, rho = {rho:.2g}): in proportion to the noise that "
         f"{asked(totals)}, delta = {delta:g} ask for, which a Gaussian mechanism with mu = "
         f"{span(mus)} has; C = {C:g}, since only C/q counts",
         loss_words(loss),
         *class_reasons(made.settings),
         f"a centring round with {scale} = {span(weight * alphas, upper_bound)}, {share:.0%} of the "
-        "budget: centred rows differ more"
+        "budget: centred rows are easier to tell apart"
         if share
         else "no centring round: none was asked for, or the schema has a public centre",
-        "the model is the mean of all nodes' messages of the last half of the rounds: averaging "
-        "released vectors is free",
+        "the model is the mean of all nodes' messages of the last half of the rounds; a mean "
+        "of what was released costs no privacy",
         f"in total epsilon = {upper_bound(total.epsilon)} at delta = {delta:g} for anybody with "
         f"{whom.words}",
         *warnings_about(delta, counts),

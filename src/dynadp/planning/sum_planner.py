@@ -208,7 +208,7 @@ def _reasons(
     if centred:
         centring = (
             f"a centring round with mu = {span(np.array(made.centrings)[those])}, {centred:.0%} of "
-            "the budget: centred rows differ more"
+            "the budget: centred rows are easier to tell apart"
         )
     else:
         centring = "no centring round: none was asked for, or the schema has a public centre"
@@ -218,8 +218,8 @@ def _reasons(
     return (
         f"algorithm sum: {made.mechanism.why}",
         *_sealed(made),
-        f"N = {N:.4g}: rows times mu = {span(mus)} over the noise of {senders}, as "
-        f"{asked(totals)}, delta = {delta:g} ask for; each gradient has mu = "
+        f"signal over noise is N = {N:.4g}: rows times mu = {span(mus)}, which {asked(totals)}, "
+        f"delta = {delta:g} allow, over the noise of {senders}; each gradient has mu = "
         f"{span(made.gradient_mus[those])}",
         f"{how}; pull q = {steps.pull:.3g}, in proportion to the noise",
         *_people(made),
@@ -231,14 +231,14 @@ def _reasons(
             (
                 f"a last round with mu = {span(made.table()[those, 0, -1])}, "
                 f"{rules.histogram:.0%} of the budget: how many rows of each label have their "
-                f"score in each of {cells} bins, of which probabilities, thresholds and measures "
-                "follow",
+                f"score in each of {cells} bins; probabilities, thresholds and measures follow "
+                "from it",
             )
             if cells
             else ()
         ),
-        "the model is the mean of the common point over the last half of the steps: averaging is "
-        "free",
+        "the model is the mean of the common point over the last half of the steps; a mean of "
+        "what was released costs no privacy",
         f"in total epsilon = {upper_bound(made.total.epsilon)} at delta = {delta:g} for anybody "
         f"with {made.unit.words}",
         *warnings_about(delta, counts),

@@ -24,8 +24,8 @@ from dynadp.runs import (
 )
 
 PRIVATE = (
-    "accuracy on private rows is private: declare public rows in [evaluation] of the run file to "
-    "see one"
+    "on private rows it would itself be a release; declare public rows in [evaluation] of the run "
+    "file to see one"
 )
 HISTOGRAM = (
     "the private rows of all nodes that it was trained on, by the histogram of scores that the "

@@ -11,7 +11,7 @@ from dynadp.runs import Coefficient, Model, Z, holds_for, load_model
 SHOWN = 25  # of more, those that stand out least are left to the table of the command
 BASES = {
     "first order": "to first order, with the rows' second moment as released",
-    "bound": "at most, as no curvature of the rows is known",
+    "bound": "an upper bound, as the curvature of the loss is not known",
 }
 
 

@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from dynadp._intervals import written
 from dynadp.errors import DeclarationError
 from dynadp.privacy import upper_bound
 from dynadp.report.accuracy import Accuracy, public_accuracy
@@ -143,9 +144,7 @@ class Comparison:
             for run in self.runs:
                 one = run.measures.get(name)
                 shown = (
-                    "not measured"
-                    if one is None
-                    else f"{one[0]:.4f} ({one[1]:.4f} to {one[2]:.4f})"
+                    "not measured" if one is None else "{} ({} to {})".format(*map(written, one))
                 )
                 yield f"  {run.label:{wide}}  {shown}"
         for note in dict.fromkeys(run.accuracy.note for run in self.runs):

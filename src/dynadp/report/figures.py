@@ -189,8 +189,13 @@ def coefficients(rows: Sequence[Mapping[str, Any]], intervals: bool) -> Any:
         layers.append(unclear.encode(tooltip=tips))
         base = base.transform_filter("datum.clear")
     layers.append(base.mark_point(filled=True, **dots).encode(tooltip=tips))
+    longest = min(max(map(len, names), default=0), 32)
     return alt.layer(*layers).properties(
-        width=WIDTH, height=18 * len(names) + 20, datasets={"coefficients": list(rows)}
+        width=WIDTH,
+        height=18 * len(names) + 20,
+        # a reader's letters may be wider than those that the picture was measured with
+        padding={"left": 5 + longest, "right": 5, "top": 5, "bottom": 5},
+        datasets={"coefficients": list(rows)},
     )
 
 

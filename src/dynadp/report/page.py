@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp._files import write_whole
-from dynadp._intervals import significant
+from dynadp._intervals import significant, written
 from dynadp.errors import DeclarationError
 from dynadp.privacy import Event, Total, group_by_node, guesses_in_100, upper_bound
 from dynadp.privacy import guarantee as privacy_guarantee
@@ -96,6 +96,7 @@ def environment() -> Any:
         "up": upper_bound,
         "thousands": lambda n: f"{n:,}",
         "percent": lambda share: f"{share:.1%}",
+        "measure": written,
         "short": shortened,
         "spare": spare_attempts,
         "significant": significant,

@@ -182,7 +182,7 @@ class LocalRun:
             run=self.file.run.name,
             simulation=self.file.run.seed is not None,
             nodes=checks,
-            topology=repr(self.topology),
+            topology=str(self.topology),
             columns=self.schema.dimension,
             plan=plan if plan.protection else None,
             largest=self._largest(plan, ledgers) if largest else None,
@@ -366,7 +366,10 @@ class LocalRun:
         spent = by_node(plan.events, plan.delta)
         folder.finish(model)
         evaluation = None
-        note = "accuracy on private rows is private: declare public rows in [evaluation] to see one"
+        note = (
+            "on private rows it would itself be a release; declare public rows in [evaluation] to "
+            "see one"
+        )
         if histogram is not None and public is None:
             evaluation, note = released_measures(model)
         if public is not None:

@@ -321,7 +321,10 @@ def counted(description: str, rows: Mapping[str, int], secret: bool = False) -> 
     'visits: 1,200 rows at 2 nodes'
     >>> counted("visits", {"north": 700}, secret=True)
     'visits: up to 700 rows at 1 node'
+    >>> counted("rows", {"north": 700, "south": 500})  # a schema without a name
+    '1,200 rows at 2 nodes'
     """
     nodes = "1 node" if len(rows) == 1 else f"{len(rows)} nodes"
     most = "up to " if secret else ""
-    return f"{description}: {most}{sum(rows.values()):,} rows at {nodes}"
+    name = "" if description == "rows" else f"{description}: "
+    return f"{name}{most}{sum(rows.values()):,} rows at {nodes}"

@@ -212,7 +212,7 @@ class RunFile(Section):
             ),
             (
                 not by_round and privacy.epsilon is None and no_total,
-                "privacy: epsilon is missing: the total that nobody may lose more of "
+                "privacy: epsilon is missing: the most that anyone with a row at one node can lose "
                 "(or alpha for each round)",
             ),
             (
@@ -226,7 +226,7 @@ class RunFile(Section):
             ),
             (
                 by_round and others,
-                f"training: {', '.join(others)} is for the other algorithm: leave out",
+                f"training: {', '.join(others)} is for the other algorithm: remove it",
             ),
             (
                 by_round and len(no_total) < len(self.nodes),
@@ -235,7 +235,7 @@ class RunFile(Section):
             (
                 not by_round and planned,
                 f"training: with a total epsilon the planner chooses {', '.join(planned)}; "
-                f"leave out, or give {unit}",
+                f"remove {'it' if len(planned) == 1 else 'them'}, or replace epsilon with {unit}",
             ),
             (
                 not by_round and "paper" in (privacy.own, privacy.split),

@@ -302,7 +302,7 @@ class PrivacySection(Section):
         ``sum``, ``sealed``, ``primal``, ``dual``, a table with a name and parameters, or ``none``
         for no protection. Without it the planner chooses.
     epsilon
-        The total that nobody may lose more of. The planner chooses what is not given.
+        The most that anyone with a row at one node can lose. The planner chooses what is not given.
     delta
         Probability that more than epsilon leaks; keep it well below one over the number of rows.
     alpha, mu
@@ -427,8 +427,8 @@ class PrivacySection(Section):
             )
         if self.delta is None:
             raise ValueError(
-                "delta is missing: the chance left to worse luck, well below one "
-                "over the number of rows"
+                "delta is missing: the probability that more than epsilon leaks; keep it well "
+                "below one over the number of rows"
             )
         given = [name for name in ("epsilon", "alpha", "mu") if getattr(self, name) is not None]
         if len(given) > 1:

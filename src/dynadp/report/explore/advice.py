@@ -8,7 +8,7 @@ spend budget itself.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import ceil, exp, floor, isclose, log10
+from math import ceil, exp, floor, isclose
 from threading import Lock
 from typing import Any
 
@@ -27,7 +27,7 @@ from dynadp.report.budgets import (
     over_rounds,
     worst,
 )
-from dynadp.report.explore.setting import PublicSetting
+from dynadp.report.explore.setting import PublicSetting, digits
 from dynadp.report.honesty import Honesty
 from dynadp.research import (
     ALIKE,
@@ -148,7 +148,7 @@ class Advisor:
             "rounds": planned.rounds,
             "odds": guess_words(total, delta, planned.unit),
             "right": guesses_in_100(total, delta),
-            "asks": f"privacy.{self.asks(epsilon)[0]} = {self.asks(epsilon)[1]:g}",
+            "asks": "privacy.{} = {:g}".format(*self.asks(epsilon)),
             "honesty": found.to_json() if (found := self.honesty(epsilon)) else None,
             "accuracy": self.expected(epsilon),
             "words": self._sentence(epsilon),
@@ -156,9 +156,7 @@ class Advisor:
 
     def asks(self, epsilon: float) -> tuple[str, float]:
         """The key of a run file's [privacy] that asks for this total, and its value."""
-        if self.setting.given is None:
-            return "epsilon", digits(epsilon)
-        return self.unit, digits(self.planned(epsilon).alpha * (1 - 5e-4))  # never above it
+        return self.setting.asks(epsilon, self.planned(epsilon))
 
     def totals(self, epsilon: float) -> list[dict[str, Any]]:
         """How the total grows over the rounds of this choice, under each accounting."""
@@ -254,10 +252,27 @@ class Advisor:
         found = recommend(losses, fit=fit_points(losses), blind=self.blind)
         reasons = [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
         if found.alpha is None:
-            return {"alpha": None, "reasons": reasons}
+            return {"alpha": None, "none": self._not_clear(), "reasons": reasons}
         epsilon = next(point["epsilon"] for point in self.points if point["alpha"] == found.alpha)
-        total = self.planned(epsilon).total.epsilon
-        return {"alpha": found.alpha, "epsilon": epsilon, "total": total, "reasons": reasons}
+        best = self.planned(epsilon)
+        return {
+            "alpha": found.alpha,
+            "epsilon": epsilon,
+            "total": best.total.epsilon,
+            "rounds": best.rounds,
+            "reasons": reasons,
+        }
+
+    def _not_clear(self) -> str:
+        """Why nothing is recommended, in the numbers that the picture shows."""
+        best = max(self.points, key=lambda point: point["median"])
+        name = next(one for one in (COMMONER, ALIKE) if one in self.baselines)
+        better = self.setting.objective.better
+        return (
+            f"{better[0].upper()}{better[1:]}: {self.baselines[name]:.1f} with {name}, "
+            f"{best['median']:.1f} with the best total that was tried ({best['low']:.1f} to "
+            f"{best['high']:.1f}). That is no clear gain."
+        )
 
     def _sentence(self, epsilon: float) -> str:
         delta, found = self.setting.delta, self.expected(epsilon)
@@ -276,7 +291,7 @@ class Advisor:
             how = f"measured, and evened with the totals beside it ({found['measured']:.1f} alone)"
         useless = ""
         if not found["clear"]:
-            useless = " That cannot be told from always giving the same answer."
+            useless = " This total is not clearly better than always giving the same answer."
         if not self.setting.objective.plain:
             lines = "; ".join(f"{name} {value:.1f}" for name, value in self.baselines.items())
             return (
@@ -292,18 +307,6 @@ class Advisor:
             f"the commoner answer is right for {commoner} in 100.{useless} The range holds "
             f"{SEVERAL} ({self.rows:,} rows)."
         )
-
-
-def digits(epsilon: float, *, up: bool = False) -> float:
-    """A total in the four digits in which it is asked for and shown.
-
-    >>> digits(0.70713), digits(0.70713, up=True)
-    (0.7071, 0.7072)
-    """
-    if not up:
-        return float(f"{epsilon:.4g}")
-    unit = 10.0 ** (floor(log10(epsilon)) - 3)
-    return float(f"{ceil(epsilon / unit - 1e-9) * unit:.4g}")
 
 
 def _right(loss: Mapping[str, float]) -> dict[str, float]:

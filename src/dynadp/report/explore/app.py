@@ -37,11 +37,12 @@ from dynadp.errors import DeclarationError, DynadpError
 from dynadp.privacy import guesses_in_100
 from dynadp.report import figures
 from dynadp.report.budgets import ledger_files
-from dynadp.report.explore.advice import Advisor, digits
+from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.caps import CapView, read_caps
 from dynadp.report.explore.changes import changes
 from dynadp.report.explore.decision import NARROW, WIDE, Decision
 from dynadp.report.explore.run_text import privacy_section, with_total
+from dynadp.report.explore.setting import digits
 from dynadp.report.explore.watch import SHOWN, Watch
 from dynadp.report.honesty import ASSUMED, DECLARED
 from dynadp.report.page import STATIC, environment

@@ -17,7 +17,7 @@ from dynadp.research import ALIKE, COMMONER, Zones
 
 Point = Mapping[str, float]
 WIDE, NARROW = 760, 350  # widths in pixels; letters have the same size in both
-LEFT, RIGHT, TOP, UPPER, GAP, LOWER, BOTTOM = 46, 16, 60, 230, 40, 96, 44
+LEFT, RIGHT, TOP, UPPER, GAP, LOWER, BOTTOM = 46, 16, 60, 230, 76, 96, 44
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 USELESS, VALUE, ENOUGH = "no better than the commoner answer", "good value", "no further gain"
 LETTER = 6.4  # about the width of one, in pixels
@@ -111,9 +111,11 @@ class _Drawing:
             *self._baselines(),
             self._curve(),
             *self._guesses(),
-            *self._mark(shown.planned, "planned", shown.asked_by, 0),
-            *(self._mark(shown.recommended, "recommended", "recommended", 1)),
+            *self._mark(shown.planned, "planned"),
+            *self._mark(shown.recommended, "recommended"),
             self._choice(choice),
+            *self._named(shown.planned, shown.asked_by, 0),  # above the lines that cross them
+            *self._named(shown.recommended, "recommended", 1),
         ]
         low, high = shown.ends
         carried = {
@@ -232,20 +234,26 @@ class _Drawing:
         )
         return [f'<polyline class="line" points="{points}"/>']
 
-    def _mark(self, epsilon: float | None, kind: str, words: str, row: int) -> list[str]:
-        """A total with a name: at the foot of the upper panel."""
-        if epsilon is None:
-            return []
+    def _tried(self, epsilon: float | None) -> float | None:
+        """The total, if it lies between those that were tried."""
         low, high = self.shown.ends
-        if not low * 0.999 <= epsilon <= high * 1.001:
+        return epsilon if epsilon and low * 0.999 <= epsilon <= high * 1.001 else None
+
+    def _named(self, epsilon: float | None, words: str, row: int) -> list[str]:
+        """The name of a marked total, in a row of its own between the panels."""
+        if (epsilon := self._tried(epsilon)) is None:
             return []
-        x, y, bottom = self.x(epsilon), TOP + UPPER - 8 - 16 * row, TOP + UPPER + GAP + LOWER
+        x, y = self.x(epsilon), TOP + UPPER + 16 + 16 * row
         left = x > (LEFT + self.right) / 2
         side = f'class="mark right" x="{x - 6:.1f}"' if left else f'class="mark" x="{x + 6:.1f}"'
-        out = [
-            f'<line class="{kind}" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>',
-            f'<text {side} y="{y}">{escape(words)}: {epsilon:g}</text>',
-        ]
+        return [f'<text {side} y="{y}">{escape(words)}: {epsilon:g}</text>']
+
+    def _mark(self, epsilon: float | None, kind: str) -> list[str]:
+        """A line at a total, and a star where it is the recommended one."""
+        if (epsilon := self._tried(epsilon)) is None:
+            return []
+        x, bottom = self.x(epsilon), TOP + UPPER + GAP + LOWER
+        out = [f'<line class="{kind}" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>']
         if kind == "recommended":
             median = self._at(epsilon)
             out.append(f'<path class="star" d="M{x} {self.y(median) - 11}l8 14h-16z"/>')

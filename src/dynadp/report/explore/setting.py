@@ -4,6 +4,7 @@ census rows.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,13 @@ class PublicSetting:
         )
         return replace(planned, output=self.output)
 
+    def asks(self, epsilon: float, planned: Plan) -> tuple[str, float]:
+        """The key of a run file's [privacy] that asks for this total's plan, and its value."""
+        if self.given is None:
+            return "epsilon", digits(epsilon)
+        unit = "mu" if planned.mechanism.noise == "gaussian" else "alpha"
+        return unit, digits(planned.alpha * (1 - 5e-4))  # never above it
+
     def rows(self, seed: int = 0, *, by_node: bool = False) -> PublicRows:
         """Public rows of the nodes' sizes, in the run's dimension: the declared ones, or census
         rows.
@@ -257,6 +265,18 @@ class PublicSetting:
         return draw_public_rows(
             nodes, self.counts, self.features, intercept, self.public, seed, column, self.classes
         )
+
+
+def digits(epsilon: float, *, up: bool = False) -> float:
+    """A total in the four digits in which it is asked for and shown.
+
+    >>> digits(0.70713), digits(0.70713, up=True)
+    (0.7071, 0.7072)
+    """
+    if not up:
+        return float(f"{epsilon:.4g}")
+    unit = 10.0 ** (floor(log10(epsilon)) - 3)
+    return float(f"{ceil(epsilon / unit - 1e-9) * unit:.4g}")
 
 
 def _declared(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -160,8 +160,8 @@ async function swept(found) {
     const medians = found.points.map((point) => point.median);
     const low = Math.ceil(10 * Math.min(...medians)) / 10, high = Math.floor(10 * Math.max(...medians)) / 10; // all can be had
     Object.assign(at("accuracy"), { min: low.toFixed(1), max: Math.max(low, high).toFixed(1), disabled: false });
-    at("accuracy-low").textContent = `fewer right (${low.toFixed(1)}), more private`;
-    at("accuracy-high").textContent = `more right (${high.toFixed(1)}), less private`;
+    at("accuracy-low").textContent = `lower (${low.toFixed(1)}), more private`;
+    at("accuracy-high").textContent = `higher (${high.toFixed(1)}), less private`;
     at("decision").innerHTML = found.pictures.map((svg, i) => `<div class="${i ? "slim" : "broad"}">${svg}</div>`).join("");
     mark();
     await ask(`epsilon=${page.choice?.epsilon ?? chosen()}`);
@@ -184,7 +184,7 @@ function state(now) {
   at("guarantee").textContent = now.guarantee;
   at("meaning").textContent = now.meaning;
   at("told-accuracy").textContent = now.accuracy === null
-    ? `Accuracy of this run: ${now.accuracy_note}.`
+    ? `No accuracy is shown: ${now.accuracy_note}.`
     : `${(100 * now.accuracy).toFixed(1)} of 100 answers of this run's model are right (${now.accuracy_range}), on ` +
       `${now.accuracy_note}.`;
   at("network").innerHTML = now.network;
