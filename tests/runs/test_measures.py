@@ -8,6 +8,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 from sklearn import metrics
+from sklearn.calibration import calibration_curve
 
 from dynadp.data.datasets.synthetic import census
 from dynadp.errors import DataError, DeclarationError
@@ -66,6 +67,15 @@ def test_values_are_those_of_scikit_learn():
     )
     assert sum(one.rows for one in found.calibration) == 500
     assert json.loads(json.dumps(found.to_json()))["majority"] == np.mean(~y)
+
+
+def test_the_calibration_curve_is_that_of_scikit_learn():
+    scores, y = sample(np.random.default_rng(2), 500)
+    p = expit(scores - 1)
+    shares, means = calibration_curve(y, p, n_bins=10)
+    found = measures(scores, y, 0.5, p).calibration
+    np.testing.assert_allclose([one.share.value for one in found], shares)
+    np.testing.assert_allclose([one.probability for one in found], means)
 
 
 def test_what_is_not_defined_is_left_out():
