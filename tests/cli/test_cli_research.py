@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dynadp.data.datasets.synthetic import census
+from support.run_files import write_plain
 from support.typed import dynadp
 
 
@@ -47,6 +48,7 @@ def test_tradeoff_recommends_one_and_tells_its_total(tmp_path, monkeypatch, mech
         "--numeric age:17:90 --numeric schooling:0:20 --numeric hours:0:99"
     )
     assert dynadp(line).exit_code == 0  # without ledgers: nothing is spent
+    write_plain()
     if mechanism:
         file = Path("run.toml")
         text = file.read_text()

@@ -20,6 +20,7 @@ from dynadp.mechanisms.entropy import BatchedDraws
 from dynadp.mechanisms.sealed import Sealed
 from dynadp.planning.planner import plan
 from dynadp.problem.terms import shares
+from support.run_files import write_plain
 
 DRAWS = 12
 
@@ -152,6 +153,7 @@ def test_run_files_say_what_weighs_the_same_and_check_names_nodes_that_bring_noi
         "--negative low "
         "--positive high --numeric age:17:90 --numeric hours:0:99 --epsilon 2"
     )
+    write_plain()
     for node in ("north", "south", "tiny"):
         shell(f"ledger cap {node}.sqlite --node {node} --epsilon 2 --delta 1e-5")
     text = Path("run.toml").read_text()

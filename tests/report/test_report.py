@@ -42,6 +42,7 @@ from dynadp.report.run_figures import charts_of_run
 from dynadp.report.states import LOOKS, State, states
 from dynadp.runs.folder import load_run
 from dynadp.runs.model import load_model
+from support.run_files import write_plain
 from support.run_folders import (
     COLUMNS,
     NODES,
@@ -459,6 +460,7 @@ def test_a_node_alone_is_not_said_to_agree_with_neighbours(tmp_path, mechanism):
     write_rows(tmp_path / "only.csv", made.train, range(200))
     line = f"init {tmp_path} --node only={tmp_path}/only.csv {COLUMNS} --epsilon 2 --seed 3"
     assert dynadp(*shlex.split(line)).exit_code == 0
+    write_plain(tmp_path)
     (tmp_path / "run.toml").write_text(
         (tmp_path / "run.toml")
         .read_text()

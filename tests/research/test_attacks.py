@@ -17,7 +17,7 @@ from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.schema import Label, Schema
 from dynadp.errors import DeclarationError
-from dynadp.mechanisms import dual, gaussian, sampling, sums
+from dynadp.mechanisms import dual, gaussian, sampling
 from dynadp.mechanisms.dual import Dual
 from dynadp.mechanisms.primal import Primal
 from dynadp.mechanisms.sealed import Sealed
@@ -55,9 +55,8 @@ def no_noise(monkeypatch):
 
     for place in (dual, sampling):
         monkeypatch.setattr(place, "l2_laplace", silent)
-    for place in (gaussian, sums):
-        zeros = lambda rng, sigma, size: np.zeros(size, np.int64)  # noqa: E731
-        monkeypatch.setattr(place, "discrete_gaussian", zeros)
+    zeros = lambda rng, sigma, size: np.zeros(size, np.int64)  # noqa: E731
+    monkeypatch.setattr(gaussian, "discrete_gaussian", zeros)
 
 
 # --------------------------------------------------------------------------------------------------

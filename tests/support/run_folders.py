@@ -8,6 +8,7 @@ from dynadp.data.datasets.synthetic import census
 from dynadp.planning.planner import plan
 from dynadp.runs.folder import RunFolder
 from dynadp.runs.record import RunRecord
+from support.run_files import write_plain
 from support.typed import dynadp
 
 NODES = ("north", "south", "west")
@@ -37,6 +38,7 @@ def make_job(folder, *, seed=None, public=False, cap=3.0, rows=600, extra="", me
     )
     result = dynadp(*shlex.split(line))
     assert result.exit_code == 0, result.output
+    write_plain(folder)
     text = (folder / "run.toml").read_text() + extra
     if mechanism is not None:
         value = mechanism if mechanism.startswith("{") else f'"{mechanism}"'

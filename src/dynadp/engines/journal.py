@@ -172,7 +172,8 @@ class LedgerJournal(Journal):
                 who, at = self.who, self.clock()
                 ledger.close_run(self.run, reason, who=who, at=at, failed=failed)
             except BudgetRefused:
-                if self.run in ledger.state().runs and not ledger.is_closed(self.run):
+                nothing = self._reserved is None and self.run not in ledger.state().runs
+                if not (nothing or ledger.is_closed(self.run)):
                     raise
         for node, ledger in self.ledgers.items():
             self.seal(node).remove()
