@@ -29,6 +29,7 @@ def base(tmp_path_factory, one_nursery):
     return network
 
 
+@pytest.mark.slow
 def test_launch_stops_and_goes_on(tmp_path, nursery):
     home = tmp_path / "home"
     Network.make(home, nursery, rounds=ROUNDS, cap=1000)
@@ -241,6 +242,7 @@ def test_a_node_that_sends_nothing_takes_the_model_home(tmp_path, nursery):
     assert again.wait() == 0
 
 
+@pytest.mark.slow
 def test_sealed_sums_go_on_after_kills_and_leave_no_key(tmp_path, nursery):
     """kill -9 at every point of a round: one letter a sum, one model, and keys are gone."""
     sealed = {"mechanism": "sealed", "honest": 2, "epsilon": 4.0, "delta": 1e-5}
@@ -284,6 +286,7 @@ def test_stopped_and_started_again(network):
     network.sound()
 
 
+@pytest.mark.slow
 def test_a_node_does_not_go_on_with_other_rows(network):
     children = network.start_all("--delay", "noted:0.2")
     network.in_round("west", 2)
@@ -324,6 +327,7 @@ def test_other_configurations_are_named_at_both_sides(network):
     assert network.go().models() == network.calm.models()
 
 
+@pytest.mark.slow
 def test_a_lost_node_ends_the_wait_and_nothing_else(network):
     for name in ("north", "south"):
         network.change(

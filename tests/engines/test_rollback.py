@@ -203,7 +203,9 @@ def test_without_any_copy_it_is_made_anew(base):
 
 
 @pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("begin", ["in place", "copy", "anew"])
+@pytest.mark.parametrize(
+    "begin", ["in place", *(pytest.param(how, marks=pytest.mark.slow) for how in ("copy", "anew"))]
+)
 def test_a_recovery_that_is_killed_changed_nothing_or_all(base, tmp_path, begin, step):
     """Whichever: typed again it ends with the same ledger."""
     template, folder = tmp_path / "template", tmp_path / "killed"

@@ -20,8 +20,9 @@ ELSEWHERE = {
     "docs/deployment.md": "test_deployment.py",
 }  # pages with a test of their own
 SLOW = {
-    f"docs/tutorial-{whose}.md" for whose in ("data-scientist", "researcher", "silo-engineer")
-}  # more than 15 seconds
+    "docs/audit.md",
+    *(f"docs/tutorial-{whose}.md" for whose in ("data-scientist", "researcher", "silo-engineer")),
+}  # more than 10 seconds
 PRINTS = {"README.md": "would guess right"}  # somewhere in what Python blocks print
 NOT_RUN = {
     "README.md": ["both make an environment of their own"],

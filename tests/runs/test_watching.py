@@ -83,6 +83,7 @@ def test_a_node_is_scraped_from_its_start_to_its_end(network):
     network.as_undisturbed()
 
 
+@pytest.mark.slow
 def test_a_node_waits_for_its_ledger_and_can_be_stopped(network):
     running = network.start_all(*SLOWLY)
     network.in_round("north", 2)
@@ -189,6 +190,7 @@ def test_process_one_of_a_container_that_died_is_not_taken_for_ours(tmp_path):
     assert alive({**state, "space": None}) is True  # by its number alone it would be
 
 
+@pytest.mark.slow
 def test_a_node_without_its_relay_says_so_and_can_be_stopped(tmp_path, nursery):
     relay = f"127.0.0.1:{ports(1)[0]}"  # nothing listens there
     network = Network.make(tmp_path / "home", nursery, relay=relay, patience=LONG)
