@@ -99,17 +99,18 @@ extern "C" __global__ void arrive(
     const double *sums, const double *R, const double *q, const double *b, const double *b_size,
     const double *constants, const double *slope, const double *error_before, double *G, double *s,
     double *y, double *w, double *news, double *error, double *after, double rho, double k10,
-    double more, double flat, int how, int next, int P, int K, int d)
+    double more, double flat, int how, int next, int P, int K, int d, int width)
 {
     enum { FIRST, STEP, FOUND };
     int v = blockIdx.x, p = v / K;
     size_t n = (size_t)P * K, at = (size_t)v * d, to = ((size_t)next * n + v) * d;
+    const double *sum_of = sums + (size_t)v * width;  // lines of sums may be longer than vectors
     double weight = constants[3 * p], margins = constants[3 * p + 1], sum = constants[3 * p + 2];
     double xx = 0, rr = 0, gg = 0, ss = 0, yy = 0, sy = 0, gd = 0, dd = 0;
     for EACH(j) {
         double x = trial[at + j], r = R[at + j];
-        double g = how == FOUND ? sums[at + j]
-                                : weight * sums[at + j] + rho * r + q[v] * x + b[at + j];
+        double g = how == FOUND ? sum_of[j]
+                                : weight * sum_of[j] + rho * r + q[v] * x + b[at + j];
         xx += x * x;
         rr += r * r;
         gg += g * g;

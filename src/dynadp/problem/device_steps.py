@@ -26,6 +26,7 @@ from dynadp.problem.storage import DenseRows
 
 _WIDEST = 4096  # columns: a block keeps a vector in its shared memory
 _WASTE = 1.25  # null rows may make a product so much longer, where they save another
+_ALIGNED = 16  # lines of matrices that begin at multiples of so many numbers are multiplied faster
 
 
 def fits(problem: Problem) -> bool:
@@ -40,23 +41,25 @@ def fits(problem: Problem) -> bool:
 class DeviceRows:
     """The rows of nodes on a GPU, for products that need no copy: replicas before rows.
 
-    Null rows fill up nodes that have a few less than others; they add 0 to every sum.
+    Null rows fill up nodes that have a few less than others, and null columns lines that end
+    elsewhere than cuBLAS likes it; they add 0 to every sum.
     """
 
     def __init__(self, problem: StackedProblem) -> None:
         xp, counts = namespace(problem.row_weight), problem.counts.astype(int)
         rows = cast("DenseRows", problem.rows)
         self.groups: list[tuple[Any, Vectors, Array | None, Array | None]] = []
+        self.width = _aligned(problem.dimension)
         for nodes in _alike(counts):
-            most = int(counts[nodes].max())
-            A = xp.zeros((len(nodes), most, problem.dimension))
+            most = _aligned(int(counts[nodes].max()))
+            A = xp.zeros((len(nodes), most, self.width))
             beside = [
                 None if column is None else xp.zeros((len(nodes), 1, most))
                 for column in (problem.targets, problem.by_class)
             ]
             for i, p in enumerate(nodes):
                 own = slice(rows.offsets[p], rows.offsets[p + 1])
-                A[i, : counts[p]] = rows.matrix[own]
+                A[i, : counts[p], : problem.dimension] = rows.matrix[own]
                 for row, column in zip(beside, (problem.targets, problem.by_class), strict=True):
                     if row is not None and column is not None:
                         row[i, 0, : counts[p]] = column[own].reshape(-1)
@@ -67,11 +70,13 @@ class DeviceRows:
         self.constants = xp.stack(columns, axis=1)  # C/B, and of its rounding: see ``arrive``
 
     def sums(self, problem: StackedProblem, F: Vectors) -> Vectors:
-        """sum_i L'(z_i) a_i of every node, each row with its class's weight: P x K x d."""
-        xp = namespace(F)
-        out = xp.empty_like(F) if len(self.groups) > 1 else F
+        """sum_i L'(z_i) a_i of every node, each row with its class's weight: P x K x width."""
+        P, K, d = F.shape
+        wide = namespace(F).zeros((P, K, self.width))
+        wide[..., :d] = F
+        out = namespace(F).empty_like(wide) if len(self.groups) > 1 else wide
         for whose, A, targets, by_class in self.groups:
-            Z = products(F if whose is None else F[whose], A, across=True)
+            Z = products(wide if whose is None else wide[whose], A, across=True)
             if targets is not None:
                 Z -= targets
             slopes = problem.loss.slope(Z)
@@ -84,6 +89,10 @@ class DeviceRows:
 
 
 _rows: WeakKeyDictionary[Problem, DeviceRows] = WeakKeyDictionary()
+
+
+def _aligned(count: int) -> int:
+    return -(-count // _ALIGNED) * _ALIGNED
 
 
 def _alike(counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -228,7 +237,7 @@ class DeviceActive(Active):
         known = self._rows.constants, self.slope, self.error
         made = G, pairs.s, pairs.y, pairs.w, self.news, self._next_error, self.after
         numbers = [problem.rho, rounding_of(10), 1 + rounding_of(d + 2), FLAT]
-        whole = how, *_whole(pairs.next, P, K, d)
+        whole = how, *_whole(pairs.next, P, K, d, sums.shape[-1])
         numbers = [np.float64(v) for v in numbers]
         _launch("arrive", P * K, d, *given, *known, *made, *numbers, *whole)
         self.heard = host(self.news)
