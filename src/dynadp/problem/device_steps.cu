@@ -54,11 +54,11 @@ extern "C" __global__ void first_loop(
 }
 
 // r <- r + (a - w (y.r)) s, from the oldest on, beginning with M^-1 r; the direction D = -r, or -M^-1 G where
-// that does not fall; the trial F + D.
+// that does not fall; the trial F + D, also in wider lines.
 extern "C" __global__ void second_loop(
     const double *F, const double *G, const double *todo, const double *both, const double *s,
-    const double *y, const double *w, const double *a, double *D, double *trial, double *slope,
-    double *news, int held, int next, int P, int K, int d, int size)
+    const double *y, const double *w, const double *a, double *D, double *trial, double *wide,
+    double *slope, double *news, int held, int next, int P, int K, int d, int size, int width)
 {
     extern __shared__ double r[];
     int v = blockIdx.x;
@@ -84,7 +84,7 @@ extern "C" __global__ void second_loop(
     for EACH(j) {
         double step = -(falls ? r[j] : plain[j]) * todo[v];
         D[at + j] = step;
-        trial[at + j] = F[at + j] + step;
+        trial[at + j] = wide[(size_t)v * width + j] = F[at + j] + step;
     }
     if (threadIdx.x == 0) {
         slope[v] = -(falls ? Gr : Gplain) * todo[v];

@@ -69,12 +69,11 @@ class DeviceRows:
         columns = [on(v, problem.row_weight).reshape(-1).astype(float) for v in each]
         self.constants = xp.stack(columns, axis=1)  # C/B, and of its rounding: see ``arrive``
 
-    def sums(self, problem: StackedProblem, F: Vectors) -> Vectors:
-        """sum_i L'(z_i) a_i of every node, each row with its class's weight: P x K x width."""
-        P, K, d = F.shape
-        wide = namespace(F).zeros((P, K, self.width))
-        wide[..., :d] = F
-        out = namespace(F).empty_like(wide) if len(self.groups) > 1 else wide
+    def sums(self, problem: StackedProblem, wide: Vectors) -> Vectors:
+        """sum_i L'(z_i) a_i of every node, each row with its class's weight: P x K x width, as the
+        points with null columns that it is given.
+        """
+        out = namespace(wide).empty_like(wide) if len(self.groups) > 1 else wide
         for whose, A, targets, by_class in self.groups:
             Z = products(wide if whose is None else wide[whose], A, across=True)
             if targets is not None:
@@ -138,6 +137,8 @@ class DeviceActive(Active):
         GPU and in memory.
     D, slope, after
         The last direction, and the slope along it before and after a unit step.
+    wide
+        The last trial, with null columns.
     """
 
     stacked: ClassVar[tuple[str, ...]] = ("F", "G", "q", "b", "b_size", "error")
@@ -155,12 +156,14 @@ class DeviceActive(Active):
         self.memory, self.error = _Pairs(like), xp.zeros(like.shape[:2])
         self._make_room()
         self.G = xp.empty_like(like)
-        self._arrive(like, self.G, self._rows.sums(problem, like), _FIRST)
+        self.wide[..., : like.shape[-1]] = like
+        self._arrive(like, self.G, self._rows.sums(problem, self.wide), _FIRST)
 
     def _make_room(self) -> None:
         """For what an iteration writes."""
         xp, shape = namespace(self.F), self.F.shape
         self.news, self.D = xp.zeros((3, *shape[:2])), xp.zeros(shape)
+        self.wide = xp.zeros((*shape[:2], self._rows.width))
         self.slope, self.after = xp.zeros(shape[:2]), xp.zeros(shape[:2])
         self._todo: tuple[NDArray[np.bool_], Array] | None = None
 
@@ -203,10 +206,10 @@ class DeviceActive(Active):
             self._todo = self.todo, on(np.ascontiguousarray(self.todo, dtype=float), self.F)
         trial = xp.empty_like(self.F)
         given = self.F, self.G, self._todo[1], both, pairs.s, pairs.y, pairs.w, a
-        made = self.D, trial, self.slope, self.news
-        _launch("second_loop", P * K, d, *given, *made, *ring)
+        made = self.D, trial, self.wide, self.slope, self.news
+        _launch("second_loop", P * K, d, *given, *made, *ring, np.int32(self._rows.width))
         G = xp.empty_like(self.G)
-        self._arrive(trial, G, self._rows.sums(problem, trial), _STEP)
+        self._arrive(trial, G, self._rows.sums(problem, self.wide), _STEP)
         bad = self.heard[2] != 0
         if bad.any():
             some = np.flatnonzero(bad.any(axis=0))
