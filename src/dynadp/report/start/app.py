@@ -21,6 +21,7 @@ from dynadp.report.explore.app import Explorer
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.watch import Watch
 from dynadp.report.page import STATIC, environment
+from dynadp.report.record_view import RunView
 from dynadp.report.replay.app import Replay
 from dynadp.report.start.deeds import Deeds
 from dynadp.report.start.wizard import FORMS, answered, offered
@@ -186,16 +187,17 @@ class Wizard:
 
     def _replayed(self) -> Replay:
         """The run of the folder that the page has."""
-        if self._shown is None or not (self._shown.run / "run.json").exists():
-            raise DeclarationError("no run was started here yet")
-        return Replay(self._shown.run)
+        return Replay(self._run())
 
     def _explore(self) -> Explorer:
-        """The page of the run file of the folder that the page has, and of its run."""
-        if self._shown is None or not self._shown.all:
-            return Explorer(Advisor(PublicSetting.made()), Watch(None))
-        view = PublicSetting.of_file(self._shown.folder / "run.toml")
-        return Explorer(Advisor(view), Watch(self._shown.run))
+        """The page of that run, made of its record: its run file would ask for numbers of rows."""
+        run = self._run()
+        return Explorer(Advisor(PublicSetting.of_run(RunView.read(run))), Watch(run))
+
+    def _run(self) -> Path:
+        if self._shown is None or not (self._shown.run / "run.json").exists():
+            raise DeclarationError("no run was started here yet")
+        return self._shown.run
 
 
 class _Later:

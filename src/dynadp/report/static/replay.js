@@ -223,7 +223,7 @@ function shown({ plain, noisy, certain, asked, epsilon }) {
   first.append(Object.assign(made("th", `right, mean of ${plain.rows} rows`), { scope: "row" }), made("td"),
     count(plain, plain.recovered, plain.interval), count(noisy, noisy.recovered, noisy.interval), count(plain, plain.guessing, plain.guessing_interval));
   const hundred = (value) => (100 * value).toFixed(1);
-  second.append(Object.assign(made("th", "was it in, or its opposite? Right of 100"), { scope: "row" }), made("td"),
+  second.append(Object.assign(made("th", `${at("neighbour").dataset.asked} Right of 100`), { scope: "row" }), made("td"),
     cell(hundred(certain.right), null, null, "in every run"),
     cell(hundred(asked.right), hundred(asked.interval.lower), hundred(asked.interval.upper), `, proved: at most ${hundred(asked.right_bound)}`),
     cell("50", null, null, "a coin toss"));
