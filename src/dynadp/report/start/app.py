@@ -16,6 +16,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dynadp.errors import DeclarationError, DynadpError
+from dynadp.report.comparison import compare
+from dynadp.report.comparison_page import comparison_page
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.app import Explorer
 from dynadp.report.explore.setting import PublicSetting
@@ -24,7 +26,7 @@ from dynadp.report.page import STATIC, environment
 from dynadp.report.record_view import RunView
 from dynadp.report.replay.app import Replay
 from dynadp.report.start.deeds import Deeds
-from dynadp.report.start.wizard import FORMS, answered, offered
+from dynadp.report.start.wizard import FORMS, answered, offered, runs_here
 
 LONGEST = 1 << 20  # bytes of a request
 STEPS = {
@@ -80,6 +82,8 @@ class Wizard:
             Route("/api/do", self.do, methods=["POST"]),
             Route("/api/deeds", self.deeds, methods=["POST"]),
             Route("/report", self.report),
+            Route("/api/runs", self.runs),
+            Route("/compare", self.compared),
             Mount("/explore", self._explorer),
             Mount("/replay", self._replay),
             Mount("/static", StaticFiles(directory=STATIC)),
@@ -117,6 +121,22 @@ class Wizard:
             return PlainTextResponse(f"there is no report {path} yet", 404)
         text = path.read_text(encoding="utf-8")
         return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
+
+    def runs(self, request: Request) -> Response:
+        """Folders of runs that may be compared, by name."""
+        return JSONResponse({"runs": runs_here(Path())})
+
+    def compared(self, request: Request) -> Response:
+        """``?run=FOLDER&run=FOLDER``: these runs beside each other."""
+        given = request.query_params.getlist("run")
+        known = {*runs_here(Path()), *(str(deeds.run) for deeds in self._deeds.values())}
+        if strange := [run for run in given if run not in known]:
+            return PlainTextResponse(f"there is no run {strange[0]} here", 404)
+        try:
+            page = comparison_page(compare(given))
+        except DynadpError as error:
+            return PlainTextResponse(str(error), 409)
+        return HTMLResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
 
     async def _answer(
         self, request: Request, work: Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -174,6 +194,7 @@ class Wizard:
             "files": {str(Path(folder, name)): text for name, text in deeds.files.items()},
             "run": str(deeds.run),
             "began": (deeds.run / "run.json").exists(),
+            "finished": (deeds.run / "model.json").exists(),
             "report": str(deeds.report) if deeds.report.exists() else "",
         }
 

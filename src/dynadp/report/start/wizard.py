@@ -223,6 +223,15 @@ def offered(place: Path) -> list[str]:
     return found
 
 
+def runs_here(place: Path) -> list[str]:
+    """Return folders of runs a little below, by name."""
+    found: list[str] = []
+    for depth in range(1, DEPTH + 2):
+        for path in sorted(place.glob("/".join(["*"] * depth + ["run.json"]))):
+            found.append(path.parent.relative_to(place).as_posix())
+    return found[:MOST]
+
+
 def _note(name: str, value: Any, answers: Mapping[str, str]) -> str:
     """What an answer means, where that is worth a line."""
     if name.startswith("column ") and value:
