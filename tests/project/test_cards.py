@@ -199,7 +199,8 @@ def test_what_a_notebook_shows_fits_and_is_accessible(notebook, tmp_path, view):
         "<!doctype html><html lang=en><meta charset=utf-8><title>notebook</title>"
         "<meta name=viewport content='width=device-width'><link rel=icon href='data:,'>"
         "<style>:root{color-scheme:light dark}body{font:14px system-ui,sans-serif;margin:1rem}"
-        ".out{overflow-x:auto}pre{margin:1.2em 0 .4em;white-space:pre-wrap;overflow-wrap:anywhere}svg{max-width:100%}"
+        ".out{overflow-x:auto}pre{margin:1.2em 0 .4em;white-space:pre-wrap;"
+        "overflow-wrap:anywhere}svg{max-width:100%}"
         "figure{background:#fff;display:inline-block;margin:0}</style>"
         f"<main><h1>Cells and what they show</h1>{''.join(parts)}</main></html>"
     )
