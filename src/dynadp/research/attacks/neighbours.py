@@ -139,8 +139,8 @@ def look(
     shards = data.shards()
     on_part("calibrating noise")
     alpha = calibrate(lambda scale: planned(shards, made, scale, ring).events, epsilon, DELTA)
-    # the same sums in the open, or Algorithm 1
-    bare = (mechanism_named("sum"), alpha) if sums else (None, None)
+    # Algorithm 1; it has no classes, so of those, and of numbers, the same sums in the open
+    bare = (mechanism_named("sum"), alpha) if sums and kind != "signs" else (None, None)
     on_part("rows without noise")
     plain = reconstruct(data, population, *bare, rows=rows, setting=silent, seed=seed)
     on_part("rows with the budget")
