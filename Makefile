@@ -38,8 +38,8 @@ browser:
 
 # The pictures of the page and the report in docs/pictures, taken by the browser tests.
 pictures: $(VENV)/.dev browser
-	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/report/test_browser.py tests/report/test_replay_browser.py -k accessible
-	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/report/test_start_browser.py -k mouse
+	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/report/test_browser.py tests/report/test_replay_browser.py -k "accessible or attacks"
+	DYNADP_PICTURES=docs/pictures $(BIN)/pytest -m slow tests/report tests/project/test_cards.py -k "mouse or terminal or fits"
 	$(BIN)/python docs/make_neighbour_picture.py
 
 # The first tier with every Python from 3.11 that can be had here, and with the lowest versions that pyproject.toml admits.

@@ -6,6 +6,7 @@ from math import cos, isfinite, log10, pi, sin
 
 _EDGE = "1px solid rgba(128,128,128,.45)"
 _MOST = 40  # lines of a table
+_LONG = 16  # letters of a cell that is broken where there is no room
 
 
 def card(
@@ -25,7 +26,8 @@ def card(
     """
     rows = "".join(
         f'<tr><th scope="row" style="text-align:left;font-weight:normal;padding:.1em 1em .1em 0;'
-        f'vertical-align:top">{escape(name)}</th><td style="text-align:left">'
+        f'vertical-align:top">{escape(name)}</th>'
+        '<td style="text-align:left;overflow-wrap:anywhere">'
         f"{escape(str(value))}</td></tr>"
         for name, value in (facts or {}).items()
         if value not in (None, "")
@@ -33,20 +35,23 @@ def card(
     lines = "".join(f'<p style="margin:.4em 0 0">{escape(note)}</p>' for note in notes if note)
     return (
         f'<div class="dynadp-card" style="border:{_EDGE};border-radius:6px;padding:.7em 1em;'
-        f'max-width:46em;display:inline-block"><strong>{escape(title)}</strong>'
+        f'max-width:46em;box-sizing:border-box;display:inline-block"><strong>{escape(title)}</strong>'
         f'<table style="margin:.4em 0 0;border-collapse:collapse">{rows}</table>{lines}{picture}'
         "</div>"
     )
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table; of many rows the first ones, and how many more there are."""
+    """Return a table; of many rows the first ones, and how many more there are. Nothing of none."""
+    if not rows:
+        return ""
     cell = "padding:.1em 1em .1em 0;text-align:left"
     head = "".join(f'<th scope="col" style="{cell}">{escape(name)}</th>' for name in names)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{cell}">{escape(str(one))}</td>' for one in row) + "</tr>"
+    lines = [
+        "".join(f'<td style="{_wrapped(one, cell)}">{escape(str(one))}</td>' for one in row)
         for row in rows[:_MOST]
-    )
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     more = f"<p>and {len(rows) - _MOST} more</p>" if len(rows) > _MOST else ""
     return (
         f'<table style="margin:.5em 0 0;border-collapse:collapse"><thead><tr>{head}</tr></thead>'
@@ -104,6 +109,11 @@ def _svg(wide: int, tall: int, words: str, inside: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{tall}" role="img" '
         f'style="display:block;margin-top:.5em"><title>{escape(words)}</title>{inside}</svg>'
     )
+
+
+def _wrapped(one: object, style: str) -> str:
+    """Of a long text, which makes room for the short ones beside it."""
+    return f"{style};overflow-wrap:anywhere" if len(str(one)) > _LONG else style
 
 
 def _side(x: float) -> str:

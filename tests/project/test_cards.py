@@ -1,6 +1,7 @@
 """Cards by which notebooks show objects; whole ones in a real notebook."""
 
 import re
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
@@ -13,6 +14,7 @@ from dynadp.planning.parts import Consortium
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.summary import LedgerSummary
+from support.browser import Opened, chromium, faults, keep
 from support.run_folders import make_run
 
 AT = {"who": "ada", "at": "2026-03-01T12:00:00+00:00"}
@@ -112,12 +114,14 @@ def test_curves_that_cannot_be_drawn():
     assert "and 60 more" in table(["a"], [[i] for i in range(100)])
 
 
-@pytest.mark.slow
-def test_a_real_notebook_shows_cards_and_charts(tmp_path):
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    """What a real notebook shows, cell by cell: by kind of content."""
     import nbformat  # seconds, in a first tier that does not need them
     from nbclient import NotebookClient
 
-    run = make_run(tmp_path)
+    folder = tmp_path_factory.mktemp("notebook")
+    run = make_run(folder)
     cells = [
         "from dynadp import Ledger, Topology, census, train",
         "data = census(rows=600, nodes=3)\nring = Topology.family('ring', 3)",
@@ -129,6 +133,10 @@ def test_a_real_notebook_shows_cards_and_charts(tmp_path):
         "data.schema",
         "ring",
         "Ledger.create('n.sqlite', 'n', who='ada', at='2026-03-01T12:00:00+00:00')",
+        f"ledger = Ledger.open({str(folder / 'north.sqlite')!r}, read_only=True)\nledger",
+        "from dynadp.privacy import LedgerSummary\nLedgerSummary.of(ledger)",
+        "census(90, nodes=3, classes=4).schema",
+        "census(90, nodes=3, target=True).schema",
         "import altair\nfrom dynadp.report import charts_of_run",
         "enabled = altair.renderers.enable('svg')  # drawn here, loads nothing",
         f"charts = charts_of_run({str(run)!r})",
@@ -141,14 +149,19 @@ def test_a_real_notebook_shows_cards_and_charts(tmp_path):
         "display_name": "Python",
         "language": "python",
     }
-    at = {"metadata": {"path": str(tmp_path)}}
+    at = {"metadata": {"path": str(folder)}}
     NotebookClient(book, timeout=120, resources=at).execute()
-    shown = [
-        output.data
+    return [
+        (cell.source, output.data)
         for cell in book.cells
         for output in cell.outputs
         if output.output_type == "execute_result"
     ]
+
+
+@pytest.mark.slow
+def test_a_real_notebook_shows_cards_and_charts(notebook):
+    shown = [data for _, data in notebook]
     drawn = [one["image/svg+xml"] for one in shown if "image/svg+xml" in one]
     assert len(drawn) == 2
     assert "total epsilon" in drawn[1]
@@ -162,4 +175,44 @@ def test_a_real_notebook_shows_cards_and_charts(tmp_path):
         "Public declarations",
         "Network: ring",
         "Ledger of node n",
+        "Ledger of node north",
+        "Ledger of node north",
+        "Public declarations",
+        "Public declarations",
     ]
+    assert "group-4" in cards[-2]  # what is declared of the answer too
+    assert "0 to 100" in cards[-1]
+    assert len(shown) == len(drawn) + len(cards)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["wide", "narrow-dark"])
+def test_what_a_notebook_shows_fits_and_is_accessible(notebook, tmp_path, view):
+    """In a page that lays outputs out as a notebook does, light and dark."""
+    parts = []
+    for source, data in notebook:
+        shown = data.get("text/html") or f"<figure>{data['image/svg+xml']}</figure>"
+        line = escape(source.splitlines()[-1])
+        parts.append(f"<section><pre>{line}</pre><div class=out>{shown}</div></section>")
+    page = tmp_path / "notebook.html"
+    page.write_text(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>notebook</title>"
+        "<meta name=viewport content='width=device-width'><link rel=icon href='data:,'>"
+        "<style>:root{color-scheme:light dark}body{font:14px system-ui,sans-serif;margin:1rem}"
+        ".out{overflow-x:auto}pre{margin:1.2em 0 .4em;white-space:pre-wrap;"
+        "overflow-wrap:anywhere}svg{max-width:100%}"
+        "figure{background:#fff;display:inline-block;margin:0}</style>"
+        f"<main><h1>Cells and what they show</h1>{''.join(parts)}</main></html>"
+    )
+    with chromium() as browser, Opened(browser, view) as opened:
+        opened.page.goto(page.as_uri())
+        cards = opened.page.locator(".dynadp-card")
+        assert cards.count() == 11
+        for card in cards.all():
+            assert card.bounding_box()["height"] > 60
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert [url for url in opened.asked if not url.startswith(("file:", "data:,"))] == []
+        assert faults(opened.page) == []
+        assert opened.errors == []
+        if view == "wide":
+            keep(opened.page, f"notebook-{view}")

@@ -15,9 +15,12 @@ from dynadp.report.record_view import RunView
 from dynadp.report.replay import app, history
 from dynadp.report.replay.app import Replay, summary
 from dynadp.report.replay.history import FRAMES, History, spent_at
+from dynadp.report.replay.neighbour import Attacked
+from dynadp.report.start.wizard import answered
 from dynadp.runs.partial import released_messages
 from support.asking import TOKEN, Client
 from support.run_folders import make_network, make_run
+from support.typed import dynadp
 
 
 @pytest.fixture(scope="module")
@@ -125,15 +128,15 @@ def test_the_page_reads_without_a_script(measured):
     assert client.post(f"/{TOKEN}/api/neighbour", origin="http://evil.example").status_code == 403
 
 
-def test_the_attack_has_the_budget_of_the_run(measured, monkeypatch):
+def test_the_attack_is_on_a_run_of_the_same_kind(measured, monkeypatch):
     asked = []
 
     class Found:
         def to_json(self):
             return {"made": True}
 
-    def look(epsilon, mechanism, **more):
-        asked.append((epsilon, mechanism))
+    def look(**given):
+        asked.append(given)
         return Found()
 
     monkeypatch.setattr(app, "look", look)
@@ -144,9 +147,77 @@ def test_the_attack_has_the_budget_of_the_run(measured, monkeypatch):
     while (answer := client.get(f"/{TOKEN}/api/neighbour").json())["state"] == "running":
         pass
     assert answer == {"state": "done", "found": {"made": True}}
-    ((epsilon, mechanism),) = asked
-    assert mechanism == "sum"
-    assert epsilon == pytest.approx(planned_cost(RunView.read(measured))[1].epsilon)
+    (given,) = asked
+    assert (given["mechanism"], given["answer"]) == ("sum", "two values")
+    assert (given["adjacency"], given["histogram"]) == ("replace", False)
+    total = planned_cost(RunView.read(measured))[1].epsilon
+    assert given["epsilon"] == pytest.approx(total)
+
+
+TWO = {"label": "income", "negative": "low", "positive": "high"}
+WAYS = {
+    "primal, rows added": (
+        TWO,
+        'adjacency = "add-remove"\nmechanism = "primal"\n',
+        ("primal", "two values", "add-remove", False),
+        "was it there, or not?",
+    ),
+    "histogram": (
+        TWO,
+        "calibration = true\n",
+        ("sum", "two values", "replace", True),
+        "was it in, or its opposite?",
+    ),
+    "sealed, several values": (
+        {"label": "income", "kind": "several", "answer": "low,high,none", "trust": "sealed"},
+        "",
+        ("sealed", "several values", "replace", False),
+        "was it in, or the same row with another answer?",
+    ),
+    "a number, people": (
+        {"label": "hours", "kind": "a number", "answer": "0:99", "person": "who"},
+        "",
+        ("sum", "a number", "replace", False),
+        "was it in, or the same row with another answer?",
+    ),
+}
+
+
+def make_kind(folder, answers, more):
+    """A SIMULATION of such a run."""
+    rows = [f"{17 + i % 70},{i % 99},{'low' if i % 4 else 'high'},p{i // 2}" for i in range(200)]
+    for node in ("north", "south", "west"):
+        (folder / f"{node}.csv").write_text("\n".join(["age,hours,income,who", *rows]) + "\n")
+    given = {
+        "nodes": " ".join(f"{node}={folder}/{node}.csv" for node in ("north", "south", "west")),
+        **{"column age": "age", "rows_per_person": "2", "seed": "simulation"},
+        "counts": "north=200 south=200 west=200",
+    }
+    found = answered(str(folder), {**given, **answers})
+    assert found.start is not None, found.problem
+    found.start.write(folder)
+    text = (folder / "run.toml").read_text().replace("calibration = true", "# calibration")
+    (folder / "run.toml").write_text(text.replace("[privacy]\n", f"[privacy]\n{more}"))
+    result = dynadp("train", folder / "run.toml", "--out", folder / "run")
+    assert result.exit_code == 0, result.output
+    return folder / "run"
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_runs_of_every_kind_are_attacked_as_what_they_are(tmp_path, name):
+    answers, more, kind, question = WAYS[name]
+    run = make_kind(tmp_path, answers, more)
+    attacked = Attacked.of(RunView.read(run))
+    names = ("mechanism", "answer", "adjacency", "histogram")
+    assert tuple(attacked.given[one] for one in names) == kind
+    assert attacked.asked == question
+    words = Client(Replay(run)).get(f"/{TOKEN}/").text
+    assert kind[1] in words
+    assert question in words
+    assert ("the neighbour colludes" in words) == (kind[0] == "sealed")
+    assert ("Rows are there or not" in words) == (kind[2] == "add-remove")
+    assert ("a histogram of scores" in words) == kind[3]
+    assert ("all of them together" in words) == ("people" in name)
 
 
 def test_what_is_no_run_is_refused(tmp_path):

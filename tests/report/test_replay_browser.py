@@ -114,8 +114,9 @@ def test_less_motion_means_steps(browser, address, motion):
         assert (seen <= 2) == (motion == "reduce")
 
 
-def test_what_a_neighbour_sees_comes_from_attacks(browser, address):
-    with Opened(browser, "wide", bypass_csp=True) as opened:
+@pytest.mark.parametrize("view", ["wide", "narrow-dark"])
+def test_what_a_neighbour_sees_comes_from_attacks(browser, address, view):
+    with Opened(browser, view, bypass_csp=True) as opened:
         ready(opened, address)
         opened.page.locator("#attack").click()
         opened.until("!document.querySelector('#neighbour').hidden")
@@ -124,9 +125,13 @@ def test_what_a_neighbour_sees_comes_from_attacks(browser, address):
         assert opened.page.locator("#neighbour tbody td:nth-child(3).read").count() == 11
         foot = opened.text("#neighbour tfoot")
         assert "11.0 of 11" in foot
+        assert "was it in, or its opposite? Right of 100" in foot
         assert "proved: at most" in foot
         assert faults(opened.page) == []
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert opened.errors == []
+        if view == "wide":
+            keep(opened.page, f"neighbour-{view}", of="section:has(#h-neighbour)")
 
 
 def test_a_run_that_goes_on_is_followed(browser, tmp_path):

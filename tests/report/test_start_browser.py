@@ -2,22 +2,24 @@
 keyboard alone; and what is read of the files before the run, as `strace` sees it.
 """
 
-import re
+import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from support.browser import VIEWS, Opened, chromium, faults, keep, served
+from support.traced import commands, tracer
 
 pytestmark = pytest.mark.slow
 HEADER = "age,hours,sex,income\n"
 NODES = ("north", "south", "west")
 SCREENS = ("wide", "wide-dark", "narrow", "narrow-dark")
 KEPT = (("columns", "wide"), ("done", "wide"), ("trust", "narrow-dark"))  # pictures of docs
-READS = re.compile(r"(?:read|pread64|readv|preadv2?|sendfile)\(\d+<([^>]*)>.*= (\d+)$")
-MAPS = re.compile(r"mmap\(.*, \d+<([^>]*)>")
 
 
 @pytest.fixture(scope="module")
@@ -278,77 +280,110 @@ def test_one_file_for_all_and_answers_that_change(browser, tmp_path):
         assert opened.errors == []
 
 
+def post(address, where, **given):
+    body = json.dumps({"folder": "study", **given}).encode()
+    asked = Request(f"{address}{where}", body, {"content-type": "application/json"})
+    with urlopen(asked) as reply:
+        return json.load(reply)
+
+
+def get(address, where):
+    with urlopen(f"{address}{where}") as reply:
+        return reply.read().decode()
+
+
+def carried_out(address, name):
+    post(address, "api/do", deed=name)
+    while True:
+        deeds = {one["name"]: one for one in post(address, "api/deeds")["deeds"]}
+        assert deeds[name]["state"] != "failed", deeds[name]["output"]
+        if deeds[name]["state"] == "done":
+            return
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not here")
-def test_no_cell_is_read_before_the_run_at_the_file_system(place):
-    """Of the server and all that it starts, until a check that reads headers."""
-    import json
-    from urllib.request import Request, urlopen
-
-    traced = Path(place, "trace")
-    tracer = (
-        "strace",
-        "-D",
-        "-f",
-        "-y",
-        "-qq",
-        "-o",
-        traced,
-        "-e",
-        "trace=read,pread64,readv,preadv,preadv2,sendfile,mmap,copy_file_range",
-    )
-    answers = {
-        "nodes": "north=north.csv south=south.csv west=west.csv",
-        "label": "income",
-        "negative": "low",
-        "positive": "high",
-        "column age": "age",
-        "counts": "north=300 south=300 west=300",
-    }
-
-    def post(address, where, **given):
-        body = json.dumps({"folder": "study", **given}).encode()
-        asked = Request(f"{address}{where}", body, {"content-type": "application/json"})
-        with urlopen(asked) as reply:
-            return json.load(reply)
-
-    def read():
-        """Bytes of each file at each opening, and what was mapped."""
-        most = dict.fromkeys(NODES, 0)
-        for line in traced.read_text(errors="replace").splitlines():
-            assert not ((found := MAPS.search(line)) and found[1].endswith(".csv")), line
-            assert "copy_file_range" not in line or ".csv" not in line
-            if (
-                (found := READS.search(line))
-                and Path(found[1]).stem in NODES
-                and found[1].endswith(".csv")
-            ):
-                assert int(found[2]) <= 1, line  # byte by byte
-                most[Path(found[1]).stem] += int(found[2])
-        return most
-
-    with served(command="start", token=place / "token", folder=place, before=tracer) as (
-        address,
-        _,
-    ):
+@pytest.mark.parametrize("one_file", [False, True])
+def test_no_cell_is_read_but_by_the_run_at_the_file_system(place, one_file):
+    """Of the server and all that it starts, from the first question to the report and the pages of
+    the run: but for `dynadp train`, headers alone, and each byte of them by itself.
+    """
+    rest = {"label": "income", "negative": "low", "positive": "high", "column age": "age"}
+    rest |= {"counts": "north=300 south=300 west=300", "seed": "simulation"}
+    if one_file:
+        parts = [(place / f"{name}.csv").read_text().splitlines()[1:] for name in NODES]
+        rows = [f"{name},{row}" for name, part in zip(NODES, parts, strict=True) for row in part]
+        (place / "all.csv").write_text("\n".join([f"site,{HEADER.strip()}", *rows]) + "\n")
+        answers = {"nodes": "all.csv", "node_column": "site", "node_names": " ".join(NODES)}
+    else:
+        answers = {"nodes": " ".join(f"{name}={name}.csv" for name in NODES)}
+    answers |= rest
+    broken = place / "broken.csv"  # the other quote stands far below, in a row
+    broken.write_text('age,"hours,sex,income\n' + "40,40,f,low\n" * 50 + '41,"40,f,low\n')
+    with served(
+        command="start", token=place / "token", folder=place, before=tracer(place / "trace")
+    ) as (address, _):
+        get(address, "api/files")
+        for nodes in ("gone.csv", "a=broken.csv", "broken.csv", "north=north.csv x=gone.csv"):
+            (one,) = post(address, "api/ask", answers={**answers, "nodes": nodes})["asked"]
+            assert one["error"]
+        for more in ({"label": "sick"}, {"trust": "sealed"}, {"epsilon": "x"}, {"person": "sex"}):
+            post(address, "api/ask", answers={**answers, **more})
         assert post(address, "api/ask", answers=answers)["complete"]
         post(address, "api/write", answers=answers)
-        for name in ("cap", "check"):
-            post(address, "api/do", deed=name)
-            while True:
-                deeds = {one["name"]: one for one in post(address, "api/deeds")["deeds"]}
-                assert deeds[name]["state"] != "failed", deeds[name]["output"]
-                if deeds[name]["state"] == "done":
-                    break
-        counted = read()
-        assert set(counted.values()) != {0}
-        for name, count in counted.items():
-            assert count % len(HEADER) == 0, f"{name}: more than headers"
-        # and the same trace sees a command that does read rows
-        subprocess.run(
-            [*map(str, tracer), "cat", str(place / "north.csv")], check=True, capture_output=True
-        )
-        with pytest.raises(AssertionError):
-            read()
+        for where in ("explore/", "replay/"):
+            with pytest.raises(HTTPError, match="409"):
+                get(address, where)  # they are of a run
+        carried_out(address, "check")
+        carried_out(address, "run")
+        carried_out(address, "report")
+        assert "<h1" in get(address, "report?folder=study")
+        assert "3 nodes" in get(address, "replay/")
+        assert "<h1" in get(address, "explore/")
+        assert post(address, "api/deeds")["report"]
+    headers = {"broken.csv": 'age,"hours,sex,income\n', "all.csv": f"site,{HEADER}"}
+    counted, trained = 0, 0
+    for command in commands(place / "trace"):
+        if '"train"' in command.line:
+            trained += len(command.more)
+            continue
+        assert command.more == [], command.line
+        for (path, _), text in command.bytes.items():
+            header = headers.get(Path(path).name, HEADER)
+            assert text == header * (len(text) // len(header)), (command.line, text)
+            counted += 1
+    assert counted >= 2
+    assert trained > 0  # the same trace sees a command that does read rows
+
+
+def test_the_trace_sees_every_way_to_read(tmp_path):
+    """Or the test above would see nothing."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not here")
+    (tmp_path / "a.csv").write_text("secret\n" * 9)
+    ways = {
+        "read": "f = open('a.csv', 'rb', 0); f.read(7)",
+        "buffer": "f = open('a.csv'); f.readline()",
+        "pread": "import os; f = open('a.csv'); os.pread(f.fileno(), 1, 60)",
+        "mmap": "import mmap; f = open('a.csv', 'rb'); mmap.mmap(f.fileno(), 0, prot=1)",
+        "sendfile": "import os; f = open('a.csv'); g = open('b', 'wb'); "
+        "os.sendfile(g.fileno(), f.fileno(), 0, 9)",
+        "copy": "import os; f = open('a.csv'); g = open('b', 'wb'); "
+        "os.copy_file_range(f.fileno(), g.fileno(), 9)",
+        "thread": "from threading import Thread; "
+        "t = Thread(target=lambda: open('a.csv').read()); t.start(); t.join()",
+        "child": "import subprocess; subprocess.run(['cat', 'a.csv'], stdout=-3)",
+        "link": "import os; os.symlink('a.csv', 'c'); open('c').read()",
+    }
+    for name, code in ways.items():
+        line = [*tracer(tmp_path / name), sys.executable, "-S", "-c", code]
+        subprocess.run([str(part) for part in line], check=True, cwd=tmp_path)
+        found = [call for command in commands(tmp_path / name) for call in command.more]
+        assert found, name
+    line = [*tracer(tmp_path / "one"), sys.executable, "-S", "-c"]
+    code = "f = open('a.csv', 'rb', 0); [f.read(1) for _ in range(7)]"
+    subprocess.run([str(part) for part in [*line, code]], check=True, cwd=tmp_path)
+    (one,) = [command for command in commands(tmp_path / "one") if command.bytes]
+    assert (list(one.bytes.values()), one.more) == (["secret\n"], [])
 
 
 def test_views_are_those_that_are_promised():

@@ -193,7 +193,8 @@ def test_the_likelihood_of_sums_is_that_of_all_rows(made, mechanism):
     exact = np.empty_like(found)
     for j, a in enumerate(candidates):
         rows = np.vstack([rest, a])
-        for n, (z, V, noise) in enumerate(told.heard()):
+        for n, (point, V, noise) in enumerate(told.heard()):
+            z = point.z
             if isinstance(noise, MomentNoise):
                 g, deviation = packed(rows.T @ rows), np.sqrt(2.0) / mu
                 off = (V - g) * np.where(np.arange(len(g)) < 51, 1.0, np.sqrt(2.0))
@@ -209,7 +210,7 @@ def test_the_likelihood_of_sums_is_that_of_all_rows(made, mechanism):
 def test_the_points_of_sums_are_those_of_the_run(made):
     """Whoever hears all messages stands where the nodes stand."""
     told = listen(made[0].shards(), SUMS[1], 1.0, SHORT, 2, seed=7)
-    points = [z for z, _, _ in told.heard()]
+    points = [point.z for point, _, _ in told.heard()]
     assert not points[0].any()
     assert not points[1].any()  # the second moment moves nothing
     assert points[2].any()

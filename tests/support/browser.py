@@ -117,11 +117,15 @@ def served(*arguments, token, command="explore", port=0, folder=None, before=())
         assert said == "Ctrl-C ends it.\nStopped.\n"
 
 
-def keep(page, name, **given):
-    """Keep a picture of the page where pictures are wanted."""
+def keep(page, name, of=None, **given):
+    """Keep a picture of the page, or of an element of it, where pictures are wanted."""
     if folder := os.environ.get("DYNADP_PICTURES"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True, **given)
+        path = Path(folder) / f"{name}.png"
+        if of is None:
+            page.screenshot(path=path, full_page=True, **given)
+        else:
+            page.locator(of).screenshot(path=path, **given)
 
 
 def faults(page):

@@ -87,7 +87,8 @@ class Topology:
 
     def _repr_html_(self) -> str:
         """The card of a notebook."""
-        degrees = f"{self.degrees.min():g} to {self.degrees.max():g}"
+        least, most = self.degrees.min(), self.degrees.max()
+        degrees = f"{least:g}" if least == most else f"{least:g} to {most:g}"
         facts = {"nodes": len(self), "edges": len(self.edges), "neighbours of a node": degrees}
         return card(f"Network: {self.name}", facts, picture=graph(self.nodes, self.edges))
 

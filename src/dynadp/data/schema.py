@@ -167,13 +167,21 @@ class Schema(Declared):
             words = ", ".join(f"{name} {_short(value)}" for name, value in said.items())
             rows.append((column.name, column.kind, words, len(column.features)))
         facts = {
-            "answer": self.label.name,
+            "answer": f"{self.label.name}: {self._answer_words}",
             "columns with the intercept": self.dimension,
             "longest row": f"{self.norm:g}",
             "whose rows": self.person,
+            "rows are": "there or not" if self.hides_counts else "replaced",
         }
         names = ("column", "kind", "declared", "features")
         return card("Public declarations", facts, picture=table(names, rows))
+
+    @property
+    def _answer_words(self) -> str:
+        """What may be answered."""
+        if isinstance(self.label, Target):
+            return f"{self.label.low:g} to {self.label.high:g}"
+        return _short(list(map(str, self.label.classes)))
 
     @property
     def features(self) -> tuple[str, ...]:

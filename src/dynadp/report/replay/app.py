@@ -1,7 +1,6 @@
 """``dynadp replay``: the page that plays a run, served to this machine alone."""
 
 from collections.abc import Mapping
-from math import inf
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
@@ -13,14 +12,12 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from dynadp.errors import DynadpError
-from dynadp.privacy import worst_node
-from dynadp.report.budgets import planned_cost
 from dynadp.report.page import STATIC, environment
 from dynadp.report.replay.history import History, spent_at
+from dynadp.report.replay.neighbour import Attacked
 from dynadp.research.attacks import look
 
 LINES = 12  # rounds of the readable summary
-KNOWN = ("sum", "sealed", "primal", "dual")  # mechanisms that the attacks are made for
 ROWS, RUNS = 60, 400  # sought, and asked about, by the attacks that the page starts
 
 
@@ -62,7 +59,9 @@ class Replay:
         except DynadpError as error:
             return HTMLResponse(str(error), 409)
         template = environment().get_template("replay.html")
-        return HTMLResponse(template.render(found=found, lines=summary(found), budget=self.budget))
+        return HTMLResponse(
+            template.render(found=found, lines=summary(found), attacked=self.attacked)
+        )
 
     async def rounds(self, request: Request) -> Response:
         """All frames so far."""
@@ -76,33 +75,28 @@ class Replay:
             return self.history.read()
 
     @property
-    def budget(self) -> tuple[str, float] | None:
-        """The mechanism and the total that the attacks are made for; None where there is none."""
-        plan = self.history.view.plan
-        events, _ = planned_cost(self.history.view)
-        if plan is None or not events or plan.mechanism not in KNOWN:
-            return None
-        epsilon = worst_node(events, 1e-5).epsilon
-        return (plan.mechanism, epsilon) if 0 < epsilon < inf else None
+    def attacked(self) -> Attacked | None:
+        """What kind of run is made to be attacked; None where there is none."""
+        return Attacked.of(self.history.view)
 
     def neighbour(self, request: Request) -> Response:
         """What a neighbour sees with this budget; POST starts the attacks."""
-        given = self.budget
+        given = self.attacked
         if given is None:
             words = "these attacks are made for runs with a finite total of a mechanism of dynadp"
             return JSONResponse({"state": "failed", "error": words}, 409)
         with self._lock:
             if request.method == "POST" and self._attack["state"] in ("waiting", "failed"):
                 self._attack = {"state": "running", "part": "beginning"}
-                Thread(target=self._look, args=given, daemon=True).start()
+                Thread(target=self._look, args=(given,), daemon=True).start()
             return JSONResponse(dict(self._attack))
 
-    def _look(self, mechanism: str, epsilon: float) -> None:
+    def _look(self, given: Attacked) -> None:
         def on_part(part: str) -> None:
             self._attack = {"state": "running", "part": part}
 
         try:
-            found = look(epsilon, mechanism, rows=ROWS, runs=RUNS, on_part=on_part).to_json()
+            found = look(**given.given, rows=ROWS, runs=RUNS, on_part=on_part).to_json()
             self._attack = {"state": "done", "found": found}
         except DynadpError as error:
             self._attack = {"state": "failed", "error": str(error)}

@@ -16,14 +16,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dynadp.errors import DeclarationError, DynadpError
+from dynadp.report.comparison import compare
+from dynadp.report.comparison_page import comparison_page
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.app import Explorer
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.explore.watch import Watch
 from dynadp.report.page import STATIC, environment
+from dynadp.report.record_view import RunView
 from dynadp.report.replay.app import Replay
 from dynadp.report.start.deeds import Deeds
-from dynadp.report.start.wizard import FORMS, answered, offered
+from dynadp.report.start.wizard import FORMS, answered, offered, runs_here
 
 LONGEST = 1 << 20  # bytes of a request
 STEPS = {
@@ -79,6 +82,8 @@ class Wizard:
             Route("/api/do", self.do, methods=["POST"]),
             Route("/api/deeds", self.deeds, methods=["POST"]),
             Route("/report", self.report),
+            Route("/api/runs", self.runs),
+            Route("/compare", self.compared),
             Mount("/explore", self._explorer),
             Mount("/replay", self._replay),
             Mount("/static", StaticFiles(directory=STATIC)),
@@ -115,7 +120,25 @@ class Wizard:
         if not path.is_file():
             return PlainTextResponse(f"there is no report {path} yet", 404)
         text = path.read_text(encoding="utf-8")
+        # a file of its own needs none; a browser would ask this server, outside of the token
+        text = text.replace("<title>", '<link rel="icon" href="data:,">\n<title>', 1)
         return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
+
+    def runs(self, request: Request) -> Response:
+        """Folders of runs that may be compared, by name."""
+        return JSONResponse({"runs": runs_here(Path())})
+
+    def compared(self, request: Request) -> Response:
+        """``?run=FOLDER&run=FOLDER``: these runs beside each other."""
+        given = request.query_params.getlist("run")
+        known = {*runs_here(Path()), *(str(deeds.run) for deeds in self._deeds.values())}
+        if strange := [run for run in given if run not in known]:
+            return PlainTextResponse(f"there is no run {strange[0]} here", 404)
+        try:
+            page = comparison_page(compare(given))
+        except DynadpError as error:
+            return PlainTextResponse(str(error), 409)
+        return HTMLResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
 
     async def _answer(
         self, request: Request, work: Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -173,6 +196,7 @@ class Wizard:
             "files": {str(Path(folder, name)): text for name, text in deeds.files.items()},
             "run": str(deeds.run),
             "began": (deeds.run / "run.json").exists(),
+            "finished": (deeds.run / "model.json").exists(),
             "report": str(deeds.report) if deeds.report.exists() else "",
         }
 
@@ -186,16 +210,17 @@ class Wizard:
 
     def _replayed(self) -> Replay:
         """The run of the folder that the page has."""
-        if self._shown is None or not (self._shown.run / "run.json").exists():
-            raise DeclarationError("no run was started here yet")
-        return Replay(self._shown.run)
+        return Replay(self._run())
 
     def _explore(self) -> Explorer:
-        """The page of the run file of the folder that the page has, and of its run."""
-        if self._shown is None or not self._shown.all:
-            return Explorer(Advisor(PublicSetting.made()), Watch(None))
-        view = PublicSetting.of_file(self._shown.folder / "run.toml")
-        return Explorer(Advisor(view), Watch(self._shown.run))
+        """The page of that run, made of its record: its run file would ask for numbers of rows."""
+        run = self._run()
+        return Explorer(Advisor(PublicSetting.of_run(RunView.read(run))), Watch(run))
+
+    def _run(self) -> Path:
+        if self._shown is None or not (self._shown.run / "run.json").exists():
+            raise DeclarationError("no run was started here yet")
+        return self._shown.run
 
 
 class _Later:

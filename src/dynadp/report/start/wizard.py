@@ -3,6 +3,7 @@
 Of files of rows their first lines alone are read.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from dynadp.runs import Question, Start, interview, node_files, parts, proposed
 ENDINGS = (".csv", ".tsv")
 DEPTH = 2  # folders below the one where the wizard was started
 MOST = 200  # files that are offered
+LONGEST = 1 << 20  # bytes of a first line
 FORMS = (  # of a column: a name, words, the text that it makes of what is typed, an example
     ("", "leave it out", "", ""),
     ("range", "a number between public bounds", "{}", "0:120"),
@@ -151,6 +153,7 @@ def answered(folder: str, answers: Mapping[str, str]) -> Answered:
             try:
                 if question.name == "nodes":
                     require_plain(text, folder)
+                    require_one_line(text, folder)
                 value = question.parse(text)
                 before = proposed(value) if question.name.startswith("column ") and value else ()
                 one.note = _note(question.name, value, answers)
@@ -188,6 +191,28 @@ def require_plain(text: str, folder: str) -> None:
             )
 
 
+def require_one_line(text: str, folder: str) -> None:
+    """Refuse a first line with a quote that is not closed in it: to find the other one, whoever
+    reads the header would have to read on, and may be in a row by then.
+    """
+    for path in node_files(parts(text), folder).paths:
+        where = Path(os.path.normpath(Path(folder, path)))  # the folder may not be there yet
+        if where.is_file() and first_line(where).count(b'"') % 2:
+            raise DeclarationError(
+                f"{path}: a quote of its first line is not closed in it; the wizard reads no line "
+                "but the first, so give the header a line of its own, or use dynadp init"
+            )
+
+
+def first_line(path: Path) -> bytes:
+    """Return the first line, read byte by byte, so that not even a buffer holds more."""
+    line = bytearray()
+    with open(path, "rb", buffering=0) as file:
+        while (byte := file.read(1)) and byte not in b"\r\n" and len(line) < LONGEST:
+            line += byte
+    return bytes(line)
+
+
 def offered(place: Path) -> list[str]:
     """Return files with a header that lie here or a little below, by name; none is opened."""
     found: list[str] = []
@@ -196,6 +221,15 @@ def offered(place: Path) -> list[str]:
             if path.suffix.lower() in ENDINGS and path.is_file() and len(found) < MOST:
                 found.append(path.relative_to(place).as_posix())
     return found
+
+
+def runs_here(place: Path) -> list[str]:
+    """Return folders of runs a little below, by name."""
+    found: list[str] = []
+    for depth in range(1, DEPTH + 2):
+        for path in sorted(place.glob("/".join(["*"] * depth + ["run.json"]))):
+            found.append(path.parent.relative_to(place).as_posix())
+    return found[:MOST]
 
 
 def _note(name: str, value: Any, answers: Mapping[str, str]) -> str:

@@ -86,7 +86,8 @@ function chart(id, points, log = false) {
   const last = run.frames.at(-1)?.round ?? 1, left = 44, bottom = h - 4, top = 8;
   const X = (n) => left + ((w - left - 6) * n) / last, Y = (y) => bottom - ((bottom - top) * (scale(y) - low)) / (high - low);
   pen.font = "11px system-ui, sans-serif"; pen.fillStyle = colour.soft; pen.textAlign = "right"; pen.textBaseline = "middle";
-  for (const y of [low, high]) pen.fillText(digits(log ? 10 ** y : y), left - 6, bottom - ((bottom - top) * (y - low)) / (high - low));
+  const label = (y) => (y !== 0 && Math.abs(y) < 0.01 ? y.toExponential(1) : digits(y)); // a long one would be cut
+  for (const y of [low, high]) pen.fillText(label(log ? 10 ** y : y), left - 6, bottom - ((bottom - top) * (y - low)) / (high - low));
   pen.strokeStyle = colour.line; pen.lineWidth = 1; pen.strokeRect(left, top, w - left - 6, bottom - top);
   if (usable[0].low !== undefined) {
     pen.beginPath(); usable.forEach((p, i) => pen[i ? "lineTo" : "moveTo"](X(p.x), Y(p.high)));
@@ -223,7 +224,7 @@ function shown({ plain, noisy, certain, asked, epsilon }) {
   first.append(Object.assign(made("th", `right, mean of ${plain.rows} rows`), { scope: "row" }), made("td"),
     count(plain, plain.recovered, plain.interval), count(noisy, noisy.recovered, noisy.interval), count(plain, plain.guessing, plain.guessing_interval));
   const hundred = (value) => (100 * value).toFixed(1);
-  second.append(Object.assign(made("th", "was it in, or its opposite? Right of 100"), { scope: "row" }), made("td"),
+  second.append(Object.assign(made("th", `${at("neighbour").dataset.asked} Right of 100`), { scope: "row" }), made("td"),
     cell(hundred(certain.right), null, null, "in every run"),
     cell(hundred(asked.right), hundred(asked.interval.lower), hundred(asked.interval.upper), `, proved: at most ${hundred(asked.right_bound)}`),
     cell("50", null, null, "a coin toss"));

@@ -337,9 +337,30 @@ function draw(now) {
   at("stale").textContent = !older ? "" : now.began
     ? "Your answers have changed since this run began: what follows is about the older ones. For the new ones choose another folder. Its ledgers will be new, and will not know what this run released; what people lose adds up."
     : "Your answers have changed since these files were written: write them again.";
+  if (now.finished) beside(now.run); else at("beside").hidden = true;
   at("after").hidden = links.length === 0;
   at("after").replaceChildren(...links.flatMap((link) => [link, " "]));
   refresh();
+}
+
+// runs in folders below, to be compared with the one of this page
+async function beside(own) {
+  const found = await fetch("api/runs").then((reply) => reply.json()).catch(() => ({ runs: [] }));
+  const others = found.runs.filter((run) => run !== own), now = JSON.stringify([own, others]);
+  at("beside").hidden = others.length === 0;
+  if (page.runs === now) return;
+  page.runs = now;
+  const shell = (run) => (/^[\w./=-]+$/.test(run) ? run : `'${run.replaceAll("'", `'"'"'`)}'`);
+  const boxes = others.map((run, i) => made("input", { type: "checkbox", id: `beside-${i}`, value: run }));
+  const chosen = () => {
+    const runs = [own, ...boxes.filter((box) => box.checked).map((box) => box.value)];
+    at("compared").hidden = runs.length < 2;
+    at("compare-command").textContent = `dynadp compare ${runs.map(shell).join(" ")}`;
+    at("to-compare").href = `compare?${runs.map((run) => `run=${encodeURIComponent(run)}`).join("&")}`;
+  };
+  for (const box of boxes) box.addEventListener("change", chosen);
+  at("runs").replaceChildren(...boxes.map((box) => made("label", { class: "choice", for: box.id }, box, made("span", {}, box.value))));
+  chosen();
 }
 
 // whether the files that were written say something else than the answers do now

@@ -1,6 +1,8 @@
 from .gallery import run_gallery as run_gallery
 from .inference import Membership as Membership
 from .inference import membership as membership
+from .neighbours import KINDS as KINDS
+from .neighbours import Answers as Answers
 from .neighbours import Look as Look
 from .neighbours import look as look
 from .reconstruction import Reconstruction as Reconstruction

@@ -1,4 +1,4 @@
-"""Membership inference: is a row in the target's data, or its opposite?"""
+"""Membership inference: is a row in the target's data, or its opposite; or is it there at all?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,9 @@ from dynadp._intervals import wilson
 from dynadp.data import Shard
 from dynadp.mechanisms import Mechanism
 from dynadp.privacy import total
+from dynadp.research.attacks.rows import dense, parted, shard_of, with_other_answer
 from dynadp.research.attacks.setting import Interval, Result, Setting
-from dynadp.research.attacks.transcript import dense, listen, log_density
+from dynadp.research.attacks.transcript import listen, log_density
 
 View = Literal["neighbour", "transcript"]
 FALSE_POSITIVES = np.unique(np.concatenate([np.geomspace(1e-3, 1, 61), np.linspace(0, 1, 51)]))
@@ -21,7 +22,8 @@ FALSE_POSITIVES = np.unique(np.concatenate([np.geomspace(1e-3, 1, 61), np.linspa
 
 @dataclass(frozen=True, kw_only=True)
 class Membership(Result):
-    """How well messages show whether a row, or its opposite, is in the target's data.
+    """How well messages show whether a row, or its opposite, is in the target's data; or whether it
+    is there or not, as of :attr:`~dynadp.research.attacks.setting.Setting.unit`.
 
     Attributes
     ----------
@@ -29,7 +31,7 @@ class Membership(Result):
         ``neighbour``: the messages that one neighbour exchanges; of algorithm "sum", which sends
         all messages to all, it is the other view. ``transcript``: everybody's.
     runs
-        How many runs with the row, and as many with its opposite.
+        How many runs with the row, and as many with its opposite, or without it.
     auc
         Chance that a run with the row scores higher than one without; 0.5 is a coin toss.
     right, right_bound
@@ -75,7 +77,9 @@ def membership(
     transcript is better.
 
     The target holds the row a = y x of largest norm, or -a: the same attributes with the other
-    label, which moves messages more than other replacements. A neighbour's score is the same with
+    label, which moves messages more than other replacements. Of several classes the same attributes
+    have the next class, of numbers the further end of the bounds. Where rows are there or not, a
+    null row is in its place. A neighbour's score is the same with
     messages that it does not see put in by guess, so a better one may exist; its odds are those of
     two normal laws fitted to the scores.
 
@@ -88,22 +92,25 @@ def membership(
     setting
         The network.
     runs
-        How many with the row, and how many with its opposite.
+        How many with the row, and how many with its opposite or without it.
     seed
         Of the noise.
     """
     s, opposite = setting or Setting(), [*shards]
-    signed = dense(shards[s.target])
-    row = int(np.argmax(np.linalg.norm(signed, axis=1)))
-    pair, rest = np.stack([signed[row], -signed[row]]), np.delete(signed, row, axis=0)
-    flipped = signed.copy()
-    flipped[row] *= -1
-    opposite[s.target] = Shard.of(flipped, np.ones(len(flipped)))
+    own = shards[s.target]
+    rows = dense(own)
+    row = int(np.argmax(np.linalg.norm(parted(rows, s.loss)[0], axis=1)))
+    other = np.zeros_like(rows[row]) if s.unit.added else with_other_answer(rows[row], own)
+    pair, rest = np.stack([rows[row], other]), np.delete(rows, row, axis=0)
+    changed = rows.copy()
+    changed[row] = other
+    opposite[s.target] = shard_of(changed, own)
+    private = mechanism is not None and not s.silent
     heard = [
         listen(held, mechanism, alpha, s, runs, 2 * seed + k)
         for k, held in enumerate((shards, opposite))
     ]
-    deltas = np.geomspace(1e-6, 0.6, 30).tolist() if mechanism else []
+    deltas = np.geomspace(1e-6, 0.6, 30).tolist() if private else []
     bounds = [(total(heard[0].events, delta).epsilon, delta) for delta in deltas]
     bound = allowed(bounds, FALSE_POSITIVES)
     one, results = np.array([0.01]), {}
@@ -123,7 +130,7 @@ def membership(
             auc=float(wins),
             right=right,
             right_bound=float((1 + np.max(bound - FALSE_POSITIVES)) / 2),
-            interval=Interval(*(wilson(right, 2 * len(held)) if mechanism else (right, right))),
+            interval=Interval(*(wilson(right, 2 * len(held)) if private else (right, right))),
             caught=float(_curve(held, not_held, one)[0]),
             caught_bound=float(allowed(bounds, one)[0]),
             odds=odds,

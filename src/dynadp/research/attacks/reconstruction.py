@@ -10,19 +10,13 @@ from scipy.optimize import least_squares
 
 from dynadp._arrays import Array
 from dynadp._intervals import wilson
-from dynadp.data import Categorical, Dataset, Numeric, RawTable, Schema, spelled
-from dynadp.errors import DeclarationError
+from dynadp.data import Dataset, RawTable, Schema, require_signs, spelled
 from dynadp.mechanisms import Mechanism
+from dynadp.research.attacks.decoding import decode, unknown_row
+from dynadp.research.attacks.rows import dense
 from dynadp.research.attacks.setting import Interval, Result, Setting
 from dynadp.research.attacks.sums import SumTranscript
-from dynadp.research.attacks.transcript import (
-    Transcript,
-    dense,
-    force,
-    gradients,
-    listen,
-    log_density,
-)
+from dynadp.research.attacks.transcript import Transcript, forces, gradients, listen, log_density
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +73,9 @@ def reconstruct(
     """G(V) = -w L'(a.V) a for the gradient G of the known rows: Algorithm 1 shows the unknown row a
     = y x but for its length.
 
-    The constant intercept then gives the length, and the schema's transforms give the raw cells.
-    Against noise: the likeliest value of each attribute, with rows of the population as the prior
-    and their exact likelihood (:func:`log_density`).
+    The constant intercept then gives the length, and the schema's transforms give the raw cells
+    (:mod:`dynadp.research.attacks.decoding`). Against noise: the likeliest value of each attribute,
+    with rows of the population as the prior and their exact likelihood (:func:`log_density`).
 
     Parameters
     ----------
@@ -100,15 +94,15 @@ def reconstruct(
         Of the noise.
     """
     s, shards = setting or Setting(), data.shards()
-    signed, candidates = dense(shards[s.target]), dense(data.schema.shard(population))
+    held, candidates = dense(shards[s.target]), dense(data.schema.shard(population))
     transcript = listen(shards, mechanism, alpha, s, rows, seed)
     belief = _texts(data.schema, population)
     values = {name: np.unique(cells, return_inverse=True) for name, cells in belief.items()}
     best, plain = [], []
     for i in range(rows):
-        own, rest = transcript.replica(i), np.delete(signed, i, axis=0)
-        plain.append(decode(data.schema, force(own, rest)))
-        if mechanism is None:
+        own, rest = transcript.replica(i), np.delete(held, i, axis=0)
+        plain.append(unknown_row(data.schema, s.loss, *forces(own, rest)))
+        if mechanism is None or s.silent:
             continue
         score = log_density(own, rest, candidates)[0].sum(axis=-1)
         weight = np.exp(score - score.max())
@@ -164,53 +158,13 @@ def small_node(
     the nearest recovered one.
     """
     s, shards = setting or Setting(), data.shards()
+    require_signs(shards, "this attack")
     signed = dense(shards[s.target])
     transcript = listen(shards, mechanism, alpha, s, 1, seed)
     rows = unmix(transcript, len(signed), seed, tries=40 if mechanism is None else 3)
     nearest = np.linalg.norm(signed[:, None] - rows, axis=-1).argmin(axis=1)
     plain = [decode(data.schema, rows[i]) for i in nearest]
     return _judged("no row", data, population, transcript, plain, plain)
-
-
-def decode(schema: Schema, a: Array) -> dict[str, str]:
-    """phi(raw) = intercept x/x_last + centre and y = sign(a_last), for a = y x times any c > 0;
-    numbers to whole ones.
-    """
-    if not schema.intercept:
-        raise DeclarationError(
-            "the schema has no intercept; decoding reads a row's label and length off that constant"
-        )
-    centre = 0.0 if schema.centre is None else np.array(schema.centre)
-    phi = a[:-1] * (schema.intercept / a[-1]) + centre
-    out, ends = {}, np.cumsum([len(column.features) for column in schema.columns])
-    for column, part in zip(schema.columns, np.split(phi, ends[:-1]), strict=True):
-        block = part / column.weight
-        if isinstance(column, Categorical):
-            k = int(block.argmax())
-            listed = k < len(column.values) and (column.other != "zero" or block[k] > 0.5)
-            out[column.name] = str(column.values[k]) if listed else "(other)"
-            continue
-        if not isinstance(column, Numeric):
-            raise DeclarationError(
-                f"column {column.name!r} is of kind {column.kind!r}; decoding reads numbers and "
-                "categories alone"
-            )
-        if column.encode[0] != "linear":
-            raise DeclarationError(
-                f"column {column.name!r} begins with {column.encode[0]!r}; decoding needs "
-                f"'linear' first"
-            )
-        u = float(np.clip((block[0] + 1) / 2 if column.signed else block[0], 0, 1))
-        span = column.high - column.low
-        v = column.low + (np.expm1(u * np.log1p(span)) if column.transform == "log1p" else u * span)
-        if column.transform == "signed_log":
-            low, high = -np.log1p(-column.low), np.log1p(column.high)
-            t = low + u * (high - low)
-            v = np.copysign(np.expm1(abs(t)), t)
-        out[column.name] = str(round(v))
-    label = schema.require_two_values("a reconstruction")
-    out[label.name] = str(label.positive if a[-1] > 0 else label.negative)
-    return out
 
 
 def _judged(

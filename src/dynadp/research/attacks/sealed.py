@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dynadp._arrays import Array
-from dynadp.consensus import SealedSum, SumRounds
+from dynadp.consensus import Point, SealedSum
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import CellNoise, GaussianNoise, SumNoise
 from dynadp.planning import Plan
@@ -33,7 +33,7 @@ class SealedTranscript(SumTranscript):
     totals
         The decoded sums over all nodes, K x width, which move the point.
     others
-        Signed rows of the other nodes whose sums are in the messages: the adversary knows them.
+        Rows of the other nodes whose sums are in the messages: the adversary knows them.
     """
 
     totals: Sequence[Array] = field(repr=False, default=())
@@ -44,30 +44,17 @@ class SealedTranscript(SumTranscript):
         messages = [V[:, k : k + 1] for V in self.messages]
         return replace(self, messages=messages, totals=[V[k : k + 1] for V in self.totals])
 
-    def heard(self) -> Iterator[tuple[Array, Array, SumNoise]]:
-        """Yield the point before each round, what is seen of the target without the others' rows,
-        and the law of its noise.
+    def heard(self) -> Iterator[tuple[Point, Array, SumNoise | CellNoise]]:
+        """Yield where all stand before each round, what is seen of the target without the others'
+        rows, and the law of its noise.
         """
-        plan = self.plan
-        assert plan.steps is not None
-        start = np.zeros((self.messages[0].shape[1], plan.bound.dimension))
-        rounds = SumRounds(
-            None,
-            self.rounds,
-            plan.steps,
-            start,
-            plan.rows,
-            len(plan.bound.nodes),
-            plan.settings.row_weight,
-        )
+        rounds = self._rounds()
         for V, total, noise in zip(self.messages, self.totals, self.noises, strict=True):
-            if isinstance(noise, CellNoise):
-                return
-            assert isinstance(noise, SumNoise)
-            z, seen = rounds.state.z, V[0]
+            assert isinstance(noise, SumNoise | CellNoise)
+            point, seen = rounds.state, V[0]
             if self.others:
-                seen = seen - self._sums(self.others, z, noise).sum(axis=0)
-            yield z, seen, noise
+                seen = seen - self._sums(self.others, point, noise).sum(axis=0)
+            yield point, seen, noise
             rounds.release()
             rounds.receive(total)
 
@@ -131,7 +118,7 @@ class Listener:
         letters
             Of all nodes in every round, P x K x width.
         rows
-            Signed rows of all nodes.
+            Those of all nodes.
         """
         nodes, target = self.plan.bound.nodes, self.setting.target
         who = self.keys.coalition(self.colluding, nodes[target])

@@ -5,6 +5,7 @@ from math import isfinite
 from typing import Any
 
 from dynadp.consensus import Topology
+from dynadp.privacy import Unit
 from dynadp.problem import Logistic, Loss
 
 DELTA = 1e-5
@@ -31,6 +32,11 @@ class Setting:
         and are left with the sum over all others. ``node``: all others collude, or masks are
         broken, and the target's own sum is seen. ``letter``: the target's letter, by someone
         without a key.
+    unit
+        Whose totals are stated, and what is asked about: rows that are replaced, or rows that are
+        there or not.
+    silent
+        Whether nodes of sums leave their noise out.
     """
 
     topology: Topology = field(default_factory=lambda: Topology.family("path", 3))
@@ -43,6 +49,8 @@ class Setting:
     gamma: float = 1e-9
     rounds: int = 20
     sealed_view: str = "sum"
+    unit: Unit = field(default_factory=Unit)
+    silent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +66,8 @@ class Result:
         a sealed sum.
     seen
         Of sealed sums: ``sum``, ``node`` or ``letter``, as of :class:`Setting`; else None.
+    adjacency
+        ``replace``, or ``add-remove`` where totals are of rows that are there or not.
     """
 
     mechanism: str
@@ -66,6 +76,7 @@ class Result:
     epsilon: float
     delta: float = DELTA
     seen: str | None = None
+    adjacency: str = "replace"
 
     def to_json(self) -> dict[str, Any]:
         """All numbers; an infinite one is null."""

@@ -5,8 +5,8 @@ Node p's message minimises its local problem, so that with a_i = y_i x_i
     (C/B) sum_i L'(a_i.V) a_i = -(rho grad R(V) + (q + Phi) V + b + noise)
 
 and q and b are functions of earlier messages: every message of Algorithm 1 is a gradient of the
-node's rows at a known point. Algorithm "sum" sends such a gradient as it is
-(:mod:`dynadp.research.attacks.sums`).
+node's rows at a known point. Of numbers a_i is x_i, and L' is taken at x_i.V - t_i. Algorithm "sum"
+sends such a gradient as it is (:mod:`dynadp.research.attacks.sums`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,16 +18,17 @@ import numpy as np
 
 from dynadp._arrays import Array
 from dynadp.consensus import NeighbourSums, admm, public_states
-from dynadp.data import Shard, require_signs
+from dynadp.data import Shard
 from dynadp.engines import simulate
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms import Mechanism, OrderedDraws, RoundNoise
 from dynadp.planning import Consortium, Plan
 from dynadp.privacy import Event, total
 from dynadp.problem import Problem, SquaredL2, StackedProblem, solve
+from dynadp.research.attacks.rows import dense, parted
 from dynadp.research.attacks.sealed import Listener
 from dynadp.research.attacks.setting import DELTA, Setting
-from dynadp.research.attacks.sums import SumTranscript
+from dynadp.research.attacks.sums import SumTranscript, without_noise
 from dynadp.research.audit import Keyring
 
 
@@ -102,6 +103,10 @@ def listen(
     """V(1), ..., V(T) of a seeded run of Algorithm 1, 2 or 3 or "sum", ``replicas`` times."""
     s, sent = setting, list[Array]()
     plan = planned(shards, mechanism, alpha, s)
+    facts: dict[str, Any] = {"rounds": s.rounds, "adjacency": s.unit.adjacency}
+    if s.silent and mechanism:
+        heard = without_noise(shards, plan, s)
+        return replace(heard, facts={**facts, "mechanism": "none", "alpha": None, "epsilon": inf})
     draws = OrderedDraws(np.random.default_rng([seed, 0xA77AC]), seeded=True)
     listener = None
     if plan.sealing:
@@ -123,10 +128,9 @@ def listen(
     events = [event for event in run.events() if event.node == s.topology.nodes[s.target]]
     if listener:
         events = [*listener.events(events)]
-    facts = {
+    facts |= {
         "mechanism": mechanism.name if mechanism else "none",
         "alpha": alpha,
-        "rounds": s.rounds,
         "epsilon": total(events, DELTA).epsilon if mechanism else inf,
     }
     if plan.steps:
@@ -144,21 +148,25 @@ def planned(
     s, common = setting, dict[str, Any]()
     common |= {"mechanism": mechanism, "schedule": alpha}
     common |= {"loss": s.loss, "rounds": s.rounds, "weights": "equal"}
+    if mechanism is not None:
+        common["unit"] = s.unit
     sums = mechanism is not None and mechanism.algorithm == "sum"
     plan = Plan.of(**common) if sums else Plan.of(**common, C=s.C, rho=s.rho, eta=s.eta)
-    return plan.on(Consortium(s.topology, tuple(held.rows for held in shards), shards[0].dimension))
+    counts, first = tuple(held.rows for held in shards), shards[0]
+    return plan.on(Consortium(s.topology, counts, first.dimension, classes=first.classes))
 
 
 def others(setting: Setting, rows: Array) -> Problem:
     """Z_p without the unknown row: a row still weighs C/B, B = known rows + 1."""
-    known = len(rows)
+    known, (x, t) = len(rows), parted(rows, setting.loss)
     return StackedProblem(
-        [rows],
+        [x],
         setting.loss,
         SquaredL2(),
         setting.C * known / (known + 1),
         setting.rho,
         storage="dense",
+        targets=None if t is None else [t],
     )
 
 
@@ -178,9 +186,10 @@ def log_density(
     transcript
         What was sent.
     rows
-        The known signed rows of the target, (B - 1) x d.
+        The known rows of the target, (B - 1) x d; as :mod:`~dynadp.research.attacks.rows` holds
+        them.
     candidates
-        Signed rows, N x d.
+        Such rows, N x d.
     by
         A node with a partial view, or None for all messages.
     """
@@ -193,12 +202,18 @@ def log_density(
 
 
 def force(transcript: Transcript | SumTranscript, rows: Array) -> Array:
-    """-w sum_n L'(a.V(n)) a for the unknown row a = y x, as messages without noise show it: d."""
+    """-sum_n L'(a.V(n)) a for the unknown row a = y x, as messages without noise show it: d."""
+    return np.asarray(np.sum(forces(transcript, rows)[1], axis=0))
+
+
+def forces(transcript: Transcript | SumTranscript, rows: Array) -> tuple[Array, Array]:
+    """Points V(n), and -L'(a.V(n)) a there, as messages without noise show it: T x d both."""
     if isinstance(transcript, SumTranscript):
-        return transcript.force(rows)
-    base = others(transcript.setting, rows)
-    forces = [base.gradient(heard.V, heard.q, heard.b)[0, 0] for heard in transcript.heard()]
-    return np.asarray(np.sum(forces, axis=0))
+        return transcript.forces(rows)
+    base, w = others(transcript.setting, rows), transcript.setting.C / (len(rows) + 1)
+    heard = list(transcript.heard())
+    found = [base.gradient(h.V, h.q, h.b)[0, 0] / w for h in heard]
+    return np.array([h.V[0, 0] for h in heard]), np.array(found)
 
 
 def gradients(transcript: Transcript | SumTranscript, count: int) -> tuple[Array, Array, float]:
@@ -215,7 +230,8 @@ def _round_density(s: Setting, base: Problem, w: float, A: Array, heard: Heard) 
     noise, V = heard.noise, heard.V[0][:, None]
     if noise is not None and not noise.inside:
         return _density(noise, V - _minimisers(s, base, w, A, heard))
-    z = heard.V[0] @ A.T
+    A, t = parted(A, s.loss)
+    z = heard.V[0] @ A.T - (0.0 if t is None else t)
     force = (
         base.gradient(heard.V, heard.q, heard.b)[0][:, None] + w * s.loss.slope(z)[..., None] * A
     )
@@ -243,28 +259,25 @@ def _steered(base: Problem, A: Array, point: Array, q: Array) -> Array:
 
 def _minimisers(s: Setting, base: Problem, w: float, A: Array, heard: Heard) -> Array:
     """g(a) = g - w L'(m) M^-1 a, where m = a.g(a) solves m + w L'(m) a.M^-1 a = a.g; K x N x d.
+    With numbers m = a.g(a) - t solves the same, of a.g - t.
 
     To the second order in C/B. With replicas M is only near to each one's, which two more steps
     make good.
     """
     point = solve(base, heard.q, heard.b, np.full((1, 1), s.gamma), heard.V).point
+    A, t = parted(A, s.loss)
     steered = _steered(base, A, point, heard.q)
-    kappa, z = w * np.sum(A * steered, axis=1), point[0] @ A.T
+    shift = 0.0 if t is None else t
+    kappa, z = w * np.sum(A * steered, axis=1), point[0] @ A.T - shift
     m = z
     for _ in range(8):
         m = m - (m + kappa * s.loss.slope(m) - z) / (1 + kappa * s.loss.curvature(m))
     g = point[0][:, None] - w * s.loss.slope(m)[..., None] * steered
     for _ in range(2 if len(z) > 1 else 0):
-        own = w * s.loss.slope(np.einsum("knd,nd->kn", g, A))[..., None] * A
+        own = w * s.loss.slope(np.einsum("knd,nd->kn", g, A) - shift)[..., None] * A
         flat = g.reshape(1, -1, g.shape[-1])
         force = (
             base.gradient(flat, heard.q, np.repeat(heard.b, len(A), axis=1)).reshape(g.shape) + own
         )
         g = g - _steered(base, force.reshape(flat.shape[1:]), point, heard.q).reshape(g.shape)
     return np.asarray(g)
-
-
-def dense(shard: Shard) -> Array:
-    """The signed rows y x, B x d."""
-    require_signs([shard], "an attack")
-    return shard.signed if isinstance(shard.signed, np.ndarray) else shard.signed.toarray()
