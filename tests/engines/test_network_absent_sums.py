@@ -78,6 +78,8 @@ def test_one_that_is_up_and_silent_is_left_out_and_nobody_stays_for_it(tmp_path,
     near = [name for name in rest if silent in network.silo(name).part.neighbours]
     for name in near:
         assert network.status(name)["neighbours"][silent] == "up"
+        assert network.status(name)["waiting"] == ""
+        assert f"the sums go on without {silent}" in network.log(name)
         assert f"{silent} did not say that they are too" in network.said(name)
 
 
@@ -127,6 +129,7 @@ def test_one_that_was_left_out_is_taken_in_again(tmp_path, nursery, privacy):
     assert not any(model.get("members") for model in models.values())
     missed, spent = without(network, other, lost), network.spends(lost)
     assert missed
+    assert f"{lost} will take part in the sums again" in network.log(other)
     assert not ({*spent} - {*before}) & missed
     assert rounds in spent
     for name in network.names:

@@ -389,6 +389,7 @@ class Links:
                 silent=self.patience if self.goes_on else None,
             )
         except NodeLost:
+            self.waiting = ""
             return missing()
         return []
 
