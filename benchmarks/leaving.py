@@ -38,6 +38,7 @@ from dynadp.runs.model import Model, load_model
 from dynadp.runs.training import train
 
 FEATURES, ROWS, TESTS, DRAWS, EXACT = 4, 400, 20_000, 20, 300
+PACES = {"exact": 0.1, "noisy": 8.0}  # seconds; 2 for the others
 WAYS = {
     "exact": 'mechanism = "primal"\nalpha = 1e7\ndelta = 1e-5',
     "noisy": 'mechanism = "primal"\nepsilon = 1.0\ndelta = 1e-5',
@@ -101,13 +102,16 @@ class Trial:
         Who leaves for good, and who returns; in which round each leaves.
     pace
         Seconds that all wait after a round, so that who returns finds the run.
+    apart
+        Whether each is lost after the others went on without the one before.
     """
 
     folder: Path
     files: dict[str, Path]
     gone: dict[str, int]
     back: dict[str, int]
-    pace: str
+    pace: float
+    apart: bool
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def go(self, limit: float) -> None:
@@ -124,7 +128,7 @@ class Trial:
                     raise RuntimeError(f"not finished after {limit:g} seconds")
                 time.sleep(0.2)
                 for name in [name for name in due if self.rounds(name) >= due[name]]:
-                    if not all(self.went_on(*one) for one in lost.items()):
+                    if self.apart and not all(self.went_on(*one) for one in lost.items()):
                         break  # of two in one round both are left out of one sum
                     self.running[name].kill()
                     self.running[name].wait()
@@ -157,7 +161,10 @@ class Trial:
         command = [sys.executable, str(WORKER), str(file), str(file.with_suffix(".json"))]
         with open(file.with_suffix(".out"), "ab") as log:
             self.running[name] = subprocess.Popen(
-                command, env={**os.environ, **ONE_THREAD, "PACE": self.pace}, stdout=log, stderr=log
+                command,
+                env={**os.environ, **ONE_THREAD, "PACE": str(self.pace)},
+                stdout=log,
+                stderr=log,
             )
 
     def said(self, name: str) -> str:
@@ -225,7 +232,15 @@ class Found:
         )
 
 
-def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float) -> Found:
+def trial(
+    way: str,
+    nodes: int,
+    gone: int,
+    back: int,
+    seed: int,
+    patience: float,
+    pace: float | None = None,
+) -> Found:
     """One run, checked."""
     rng, names = random.Random(seed), [f"n{p}" for p in range(nodes)]
     with tempfile.TemporaryDirectory() as place:
@@ -244,7 +259,8 @@ def trial(way: str, nodes: int, gone: int, back: int, seed: int, patience: float
             {path.stem: path for path in paths},
             {name: due[name] for name in who[:gone]},
             {name: due[name] for name in who[gone:]},
-            "0.1" if way == "exact" else "2",
+            PACES.get(way, 2.0) if pace is None else pace,
+            way != "noisy",  # ADMM has few rounds then; each edge is given up by itself
         )
         began = time.monotonic()
         made.go(3600.0)

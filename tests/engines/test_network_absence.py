@@ -51,6 +51,7 @@ def test_one_is_killed_for_good_and_the_rest_finish(network, seed):
     near = network.silo(gone).part.neighbours
     for name in near:
         assert network.status(name)["neighbours"][gone] == "given up"
+        assert f"without {gone}" in network.log(name)
         part = partial_model(network.folder(name)).partial  # of those whose letters are here
         assert part["rounds"] == ROUNDS
         assert {name} <= {*part["members"]} <= {*rest}
@@ -71,6 +72,8 @@ def test_one_is_killed_and_comes_back_and_finishes(network):
     children[gone] = network.start(gone)
     network.finish(children)
     spent_is_what_others_hold(network)
+    for name in near:
+        assert f"takes messages of {gone} again" in network.log(name)
     missed = set(range(1, ROUNDS + 1)) - set(network.spends(gone))
     assert max(missed, default=0) < ROUNDS  # on a busy machine it may be back before the next one
     assert len({network.vector(name).tobytes() for name in network.names}) == 1

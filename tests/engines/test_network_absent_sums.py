@@ -64,6 +64,25 @@ def test_one_of_five_is_killed_for_good(tmp_path, nursery, privacy, family):
     assert not [path for name in rest for path in network.home.glob(f"{name}.sqlite-own-*")]
 
 
+@pytest.mark.parametrize("privacy", [SUM, SEALED], ids=["open", "sealed"])
+def test_one_that_is_up_and_silent_is_left_out_and_nobody_stays_for_it(tmp_path, nursery, privacy):
+    network = going_on(tmp_path / "home", nursery, privacy)
+    silent, *rest = network.names
+    children = {name: network.start(name, pinned=None) for name in rest}
+    halted = network.start(silent, "--halt", "received:3", pinned=None)
+    network.finish(children)
+    models = {name: json.loads(network.model(name)) for name in rest}
+    assert len({json.dumps(model["coef"]) for model in models.values()}) == 1
+    assert {tuple(model["members"]) for model in models.values()} == {tuple(rest)}
+    assert halted.code is None
+    near = [name for name in rest if silent in network.silo(name).part.neighbours]
+    for name in near:
+        assert network.status(name)["neighbours"][silent] == "up"
+        assert network.status(name)["waiting"] == ""
+        assert f"the sums go on without {silent}" in network.log(name)
+        assert f"{silent} did not say that they are too" in network.said(name)
+
+
 def test_nodes_of_odd_degree_keep_their_leases_without_a_neighbour(tmp_path, nursery):
     """Of three neighbours two must confirm: any two, not those that were asked first."""
     complete = {"family": "complete"}
@@ -110,6 +129,7 @@ def test_one_that_was_left_out_is_taken_in_again(tmp_path, nursery, privacy):
     assert not any(model.get("members") for model in models.values())
     missed, spent = without(network, other, lost), network.spends(lost)
     assert missed
+    assert f"{lost} will take part in the sums again" in network.log(other)
     assert not ({*spent} - {*before}) & missed
     assert rounds in spent
     for name in network.names:

@@ -16,7 +16,7 @@ def trial(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.leaving import trial
 
-    return lambda way, seed: trial(way, 6, 1, 1, seed, PATIENCE)
+    return lambda way, seed, pace=None: trial(way, 6, 1, 1, seed, PATIENCE, pace)
 
 
 def stayed(found):
@@ -30,6 +30,15 @@ def test_without_noise_they_find_the_optimum_of_those_who_are_there(trial):
     assert found.releases[gone] < found.rounds
     assert found.releases[gone] < found.releases[back] < found.rounds  # nothing for what it missed
     assert {found.releases[name] for name in stayed(found)} == {found.rounds}
+
+
+def test_with_noise_they_are_as_accurate_as_if_who_left_had_never_been_there(trial):
+    found = trial("noisy", 0, 4.0)
+    (gone,), (back,) = found.gone, found.back
+    assert found.members == 5
+    assert found.releases[gone] < found.releases[back] < found.rounds + 1  # with the centring one
+    assert {found.releases[name] for name in stayed(found)} == {found.rounds + 1}
+    assert min(found.others) - 0.01 <= found.error <= max(found.others) + 0.01
 
 
 def test_sealed_sums_cost_one_attempt_more_for_each_loss(trial):

@@ -247,11 +247,12 @@ def test_a_recovery_that_is_killed_changed_nothing_or_all(base, tmp_path, begin,
 
 
 def test_without_an_anchor_the_whole_plan_counts(base):
-    """Nobody knows whether these letters are all."""
+    """Nobody knows whether these letters are all, so somebody has to say so."""
     _, counted, _ = truth(base)
     roll_back(base, "north")
     anchor_file(base.ledger("north")).unlink()
-    assert recover(base, "--from", base.folder("south")).exit_code == 0
+    done = recover(base, "--from", base.folder("south"), "--nothing-else")
+    assert done.exit_code == 0, done.output
     with Ledger.open(base.ledger("north")) as ledger:
         (run,) = ledger.state().runs.values()
         assert run.closed is None
@@ -259,21 +260,34 @@ def test_without_an_anchor_the_whole_plan_counts(base):
         assert set(counted) <= set(ledger.counted())
 
 
-def test_what_left_no_letter_is_never_guessed(base):
-    """A private evaluation after the run: only its anchor tells of it."""
+@pytest.mark.parametrize("anchor", ["whole", "lost", "put back"])
+def test_what_left_no_letter_is_never_guessed(base, anchor):
+    """A private evaluation after the run: only its anchor tells of it, if it is whole."""
     stamp = {"who": "me", "at": "2026-03-01T12:00:00+00:00"}
     event = L2Laplace("north", 0, "evaluation", 0.01, 1)
     with Ledger.open(base.ledger("north")) as ledger:
         ledger.reserve("evaluation", [event], dataset="rows", **stamp)
         ledger.spend("evaluation", 0, [event], b"0.5", **stamp)
     roll_back(base, "north")
+    kept = anchor_file(base.ledger("north"))
+    if anchor != "whole":
+        kept.unlink()
+    if anchor == "put back":
+        with Ledger.open(base.ledger("north")) as ledger:
+            ledger.renew_anchor()
     before = base.ledger("north").read_bytes()
     done = recover(base, "--from", base.folder("north"))
     assert done.exit_code == 5
-    assert "1 of kind reserve, 1 of kind spend" in done.output
+    words = {
+        "whole": "1 of kind reserve, 1 of kind spend",
+        "lost": "no anchor says how many entries it had. A charge",
+        "put back": "no anchor says how many entries it had when these letters were sent",
+    }
+    assert words[anchor] in " ".join(done.output.split())
     assert base.ledger("north").read_bytes() == before
     done = recover(base, "--from", base.folder("north"), "--charge-rest")
     assert done.exit_code == 0, done.output
+    assert "Nothing more is admitted." in done.output
     with Ledger.open(base.ledger("north")) as ledger, pytest.raises(BudgetRefused):
         ledger.reserve("more", [event], dataset="rows", **stamp)
 

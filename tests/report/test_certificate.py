@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from datetime import UTC, datetime
 
 import pytest
@@ -67,6 +68,17 @@ def test_sealed_runs_say_who_must_be_honest(sealed):
     page = " ".join(words(svg(said)))
     assert "2 of the 3 nodes must be honest" in page
     assert "If more collude, epsilon is" in page
+
+
+def test_a_run_that_lost_members_says_whose_model_it_is(private, tmp_path):
+    assert certificate(private)["members"] == ""
+    folder = tmp_path / "run"
+    shutil.copytree(private, folder)
+    model = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**model, "members": ["north", "west"]}))
+    said = certificate(folder)
+    assert said["members"].startswith("The model is of north, west, who were there in the end")
+    assert "The model is of north, west" in " ".join(words(svg(said)))
 
 
 def test_a_simulation_says_that_it_protects_nobody(seeded):

@@ -65,6 +65,7 @@ class Guarded(Node):
             self.folder, self.up, self.awaiting, self.result = folder, False, None, None
             self.ledger_path, self.letters_path = folder / "ledger", folder / "letters.sqlite"
             self.noted, self.events, self.starts = [], [], made.starts + 100
+        self.older = folder is not None  # whether its disk is a copy, or was put back
         self.stack, self.lease, self.greeted, self.refused = None, None, {}, None
 
     @property
@@ -169,6 +170,7 @@ class Guarded(Node):
         for _ in range(len(self.run.neighbours) + 8):
             if self.hold():
                 self.failed = 0
+                self.network.copied |= self.older
                 try:
                     super().step()
                 except (Rejected, RecordError) as error:  # another life of it sent something else
@@ -392,7 +394,6 @@ class Play:
         place = node.folder.with_name(f"{node.folder.name}-twin")
         shutil.copytree(self.copies[node.me], place)
         self.network.twins[node.me] = Guarded(self.network, node.me, place)
-        self.network.copied = True
         return True
 
     def _twin(self, node):
@@ -432,7 +433,7 @@ class Play:
         self.aside[node.me] = place = node.folder.with_name(f"{node.folder.name}-newest")
         shutil.copytree(node.folder, place)
         if whole:
-            self.network.copied = True
+            node.older = True
             shutil.rmtree(node.folder)
             shutil.copytree(self.copies[node.me], node.folder)
         else:
@@ -449,7 +450,7 @@ class Play:
         place = self.aside.pop(node.me)
         shutil.rmtree(node.folder)
         shutil.move(place, node.folder)
-        node.refused = None
+        node.refused, node.older = None, False
         return True
 
     # ----------------------------------------------------------------------------------------------

@@ -63,7 +63,12 @@ def restore(copy: str, path: str, anchor: str | None) -> Answer:
 @option(
     "--charge-rest",
     is_flag=True,
-    help="Go on where entries stay missing that the anchor remembers: nothing more is admitted.",
+    help="Go on where entries stay missing, or may be: nothing more is admitted.",
+)
+@option(
+    "--nothing-else",
+    is_flag=True,
+    help="Where no anchor is left: you know that nothing was charged but what letters show.",
 )
 @ANCHOR
 @prints_answer
@@ -76,12 +81,14 @@ def recover(
     epsilon: float | None,
     delta: float | None,
     charge_rest: bool,
+    nothing_else: bool,
     anchor: str | None,
 ) -> Answer:
     """Enter what a ledger has lost: every release that letters show with the node's signature.
 
     Runs whose releases are all found are closed; where no anchor says so, they stay open and count
-    their whole plan. Exit code 5 if the anchor remembers entries that no letter shows.
+    their whole plan. Exit code 5 if the anchor remembers entries that no letter shows, or if there
+    is none and nothing says that charges without letters are not missing.
     """
     key = runs.identities.signing_key(Path(identity) / "sign.key").public_key()
     begin: str | runs.Anew | None = copy
@@ -90,7 +97,14 @@ def recover(
             raise DeclarationError("--node makes the ledger anew: give --epsilon and --delta too")
         begin = runs.Anew(node, privacy.Cap.of(epsilon, delta))
     done = runs.recover_ledger(
-        path, sources, key, who=user(), anchor=anchor, charge_rest=charge_rest, begin=begin
+        path,
+        sources,
+        key,
+        who=user(),
+        anchor=anchor,
+        charge_rest=charge_rest,
+        nothing_else=nothing_else,
+        begin=begin,
     )
     lines = [
         f"Run {run}: {len(rounds)} rounds entered that the ledger did not know."
@@ -99,6 +113,8 @@ def recover(
     if done.missing:
         names = ", ".join(f"{count} of kind {kind}" for kind, count in done.missing.items())
         lines.append(f"Entries that stay missing: {names}. Nothing more is admitted.")
+    if done.unknown:
+        lines.append("No anchor says whether others are missing. Nothing more is admitted.")
     lines.append(f"{path} holds {done.entries} entries. Head {done.head}")
     result = {"file": path, "runs": done.runs, "missing": done.missing}
     return Answer({**result, "entries": done.entries, "head": done.head}, lines)

@@ -9,6 +9,7 @@ edge counts, under a new epoch, and rounds in between are released by nobody.
 
 import json
 from collections.abc import Generator, Mapping
+from logging import getLogger
 from typing import Any
 
 from dynadp._arrays import Array
@@ -21,6 +22,7 @@ from dynadp.engines.letters import verify
 from dynadp.engines.notes import TRIES, Standing, epoch_of, standings, written
 from dynadp.errors import LeftBehind, NodeLost
 
+LOG = getLogger("dynadp.node")
 _LEFT = -1  # in place of the next round: there is none
 _TRIES = 5  # epochs that a node asks for before it stops
 _RETRY = 4  # rounds of a neighbour before it is asked again
@@ -257,6 +259,13 @@ class EdgeBook:
 
     def _keep(self, n: int, after: Edges, then: int | None = None) -> None:
         """Make a decision durable, then act on it."""
+        before, rest = self.now, self.rounds - n
+        lost = [j for j, edge in after.items() if edge.off and not before[j].off]
+        back = [j for j, edge in after.items() if before[j].off and not edge.off]
+        if lost and rest:
+            LOG.warning("goes on after round %d without %s", n, ", ".join(lost))
+        if back:
+            LOG.info("takes messages of %s again", ", ".join(back))
         self.now, self.lost = after, False
         self.next = (0 if self.alone else n + 1) if then is None else then
         self.inbox.decide(n, canonical_json({"edges": self.now, "next": self.next}))

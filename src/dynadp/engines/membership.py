@@ -20,6 +20,7 @@ again finds its proposals and decisions, and goes on from there.
 import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
+from logging import getLogger
 
 from dynadp._files import canonical_json
 from dynadp.consensus import Absence
@@ -29,6 +30,7 @@ from dynadp.engines.letters import Kind, Letter
 from dynadp.engines.pasts import Past
 from dynadp.errors import DeclarationError, LeftBehind, NodeLost
 
+LOG = getLogger("dynadp.node")
 _AHEAD = 8  # sums that a node asks for at once while it follows the others
 Names = frozenset[str]
 Waits = Generator[Awaiting, None, frozenset[str]]
@@ -280,16 +282,18 @@ class Membership:
     def _decided(self, kind: Kind, entry: int, held: Names) -> None:
         """Keep and publish a decision: it is the last word of this node on the sum."""
         inbox, ballots = self.letters.inbox, self.ballots
-        if self.me in held:
-            if inbox.missing("held", entry, (self.me,)):
-                self._publish("held", entry, held)
-        elif self._kept(entry) is None:
+        mine, new = self.me in held, False
+        if mine and (new := bool(inbox.missing("held", entry, (self.me,)))):
+            self._publish("held", entry, held)
+        elif not mine and (new := self._kept(entry) is None):
             self._keep(entry, held)
         back = frozenset[str]()
         if held == {*self.members}:
             letters = (self._read(name, kind, entry) for name in self.sending)
             named = [frozenset() if one is None else ballots.welcomed(one) for one in letters]
             back = frozenset.intersection(*named)
+        if new:
+            self._log(held, back)
         self.summed = tuple(name for name in self.members if name in held)
         self._before, self._worried = (entry, self.past, held), False
         self.past = self.past.after(entry, held, back)
@@ -299,6 +303,13 @@ class Membership:
             number = self.past.left[name][0]
             if (data := inbox.get(name, "back", number)) is not None:
                 self.letters.publish(data, "back", number, None if name == self.me else name)
+
+    def _log(self, held: Names, back: Names) -> None:
+        """Log who leaves the sums, and who is in them again."""
+        if lost := sorted({*self.members} - held):
+            LOG.warning("the sums go on without %s", ", ".join(lost))
+        if back:
+            LOG.info("%s will take part in the sums again", ", ".join(sorted(back)))
 
     def _keep(self, entry: int, held: Names) -> None:
         """Keep over whom others hold a sum that this node was left out of, before it acts on it."""

@@ -21,7 +21,7 @@ from dynadp.privacy import Unit, collusion_words
 from dynadp.report.budgets import BudgetView, ledger_files, planned_cost, read_budgets, worst
 from dynadp.report.certificate_page import pdf
 from dynadp.report.honesty import ASSUMED, DECLARED, Honesty
-from dynadp.report.page import guarantee
+from dynadp.report.page import guarantee, member_words
 from dynadp.report.record_view import RunView
 from dynadp.runs import check_signature, owner, sign
 
@@ -89,6 +89,7 @@ def certificate(path: str | Path) -> dict[str, Any]:
         "mechanism": None if plan is None else plan.mechanism,
         "releases": None if total is None else total.releases,
         "honest": None if honesty is None else _honest(honesty),
+        "members": member_words(view),
         "declared": _declared(record.declared_schema, view.rows),
         "ledgers": {node: _ledger(found) for node, found in budgets.items()},
         "ledgers_not_read": [p for p in view.topology.nodes if p not in budgets],

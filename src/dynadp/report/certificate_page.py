@@ -75,6 +75,8 @@ def _lines(content: Mapping[str, Any], most: int) -> Iterator[Line]:
     yield "guarantee", INK, content["guarantee"]
     if content["unit"] is not None:
         yield "text", INK, f"To whom: anybody with {content['unit']['words']}."
+    if content["members"]:
+        yield "text", INK, content["members"]
     if (honest := content["honest"]) is not None:
         yield "heading", INK, "Who must be honest"
         yield "text", INK, honest["words"]

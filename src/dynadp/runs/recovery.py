@@ -3,7 +3,7 @@ the node's signature is charged.
 
 Letters say what was released, run records say what was planned, and the anchor says how many
 entries there were. What left no letter (a private evaluation, a count, a cap) cannot be rebuilt: if
-the anchor knows of more entries than are found, nothing is guessed.
+the anchor knows of more entries than are found, or if there is none, nothing is guessed.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dynadp.engines import Letter, Verifier, now
 from dynadp.errors import BudgetRefused, DeclarationError, LedgerDamaged, RecordError
-from dynadp.privacy import Anchor, Cap, Event, Ledger
+from dynadp.privacy import Anchor, Cap, Event, Ledger, Mark
 from dynadp.runs.backups import let_appear, write_copy
 from dynadp.runs.folder import load_run
 from dynadp.runs.own_letters import ledger_run, own_letters, post_offices
@@ -57,12 +57,15 @@ class Recovered:
         Rounds that were entered, by run.
     missing
         How many entries of each kind the anchor remembers that could not be rebuilt.
+    unknown
+        Whether no anchor says how many entries there were, so that others may be missing too.
     head, entries
         Where the ledger stands now.
     """
 
     runs: dict[str, list[int]]
     missing: dict[str, int]
+    unknown: bool
     head: str
     entries: int
 
@@ -83,6 +86,7 @@ def recover_ledger(
     who: str,
     anchor: str | Path | None = None,
     charge_rest: bool = False,
+    nothing_else: bool = False,
     begin: str | Path | Anew | None = None,
 ) -> Recovered:
     """Enter what signed letters show and a ledger does not know; all of it, or nothing, whenever
@@ -102,12 +106,15 @@ def recover_ledger(
     anchor
         The ledger's anchor, if not in this user's state folder.
     charge_rest
-        Whether to go on where entries stay missing: then nothing more is admitted.
+        Whether to go on where entries stay missing, or may be: then nothing more is admitted.
+    nothing_else
+        Whether who recovers knows that nothing was charged but what letters show, where no anchor
+        says so.
     begin
         Where the ledger is missing: an older copy elsewhere, or :class:`Anew`.
     """
     path = Path(path)
-    given = sources, key, who, charge_rest
+    given = sources, key, who, charge_rest, nothing_else
     if begin is None:
         with Ledger.open(path, anchor=anchor, anchored=False) as ledger:
             return _recover(ledger, *given)
@@ -132,11 +139,27 @@ def recover_ledger(
 
 
 def _recover(
-    ledger: Ledger, sources: Sequence[str | Path], key: Verifier, who: str, charge_rest: bool
+    ledger: Ledger,
+    sources: Sequence[str | Path],
+    key: Verifier,
+    who: str,
+    charge_rest: bool,
+    nothing_else: bool,
 ) -> Recovered:
-    by = f"{who} (recovered from letters)"
+    by = f"{who} (recovered from letters{', and nothing else was charged' * nothing_else})"
     lost = find_lost(ledger, sources, key)
     mark = ledger.anchor.read()
+    unknown = bool(lost) and not nothing_else and not _covers(mark, _counts(ledger, lost))
+    if unknown and not charge_rest:
+        raise LedgerDamaged(
+            f"{ledger.anchor.ledger}: no anchor says how many entries it had"
+            + (" when these letters were sent" if mark else "")
+            + ". A charge that sends no letter (a private evaluation, a count, another cap) may be "
+            "missing, and nobody could see that; nothing was changed. Put the newest anchor back "
+            "(--anchor). Where there is none: --nothing-else, if you know that nothing was charged "
+            "but what these letters show; or --charge-rest, which enters what is known and lets "
+            "nothing more be admitted"
+        )
     missing = _missing(ledger, lost, mark.kinds if mark else {})
     if missing and not charge_rest:
         names = ", ".join(f"{count} of kind {kind}" for kind, count in missing.items())
@@ -153,11 +176,11 @@ def _recover(
     with ledger.together():
         for one in lost:
             _enter(ledger, one, by, close=whole)
-        if missing and (cap := ledger.cap) is not None:
+        if (missing or unknown) and (cap := ledger.cap) is not None:
             ledger.set_cap(Cap(_NOTHING, cap.delta, cap.order), who=by, at=now())
     ledger.renew_anchor(mark.length if mark is not None and whole else 0)
     rounds = {one.run: sorted(one.messages) for one in lost}
-    return Recovered(rounds, missing, ledger.head, ledger.state().length)
+    return Recovered(rounds, missing, unknown, ledger.head, ledger.state().length)
 
 
 def find_lost(ledger: Ledger, sources: Sequence[str | Path], key: Verifier) -> list[Lost]:
@@ -211,6 +234,14 @@ def _records(offices: Sequence[Path]) -> dict[str, RunRecord]:
     folders = {office.parent for office in offices}
     found = [load_run(folder) for folder in folders if (folder / "run.json").exists()]
     return {record.config_hash: record for record in found}
+
+
+def _covers(mark: Mark | None, counts: Mapping[str, int]) -> bool:
+    """Whether an anchor is as new as the letters: caps and reservations are durable in it before
+    anything is released, so one that knows fewer of them was put back, and hides charges without
+    letters that came after it.
+    """
+    return mark is not None and all(mark.kinds.get(k, 0) >= counts[k] for k in ("cap", "reserve"))
 
 
 def _missing(ledger: Ledger, lost: Sequence[Lost], were: Mapping[str, int]) -> dict[str, int]:

@@ -418,6 +418,7 @@ class SiloRun:
                 lease,
                 goes_on=part.absence.goes_on and bool(part.neighbours),
                 edges=part.edges_may_end,
+                agreed=begun,
             )
             if standing.ledger is not None:
                 standing.ledger.wait_without_end(LedgerWait(links))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from logging import INFO
 from threading import Event, Thread
 from time import monotonic
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 from urllib.parse import quote, unquote
 
 import zenoh
@@ -75,6 +75,9 @@ class Links:
     edges
         Whether each end of an edge decides by itself (ADMM). One that waits itself says so
         meanwhile, and is not silent.
+    agreed
+        Whether all ran one configuration before: then what a neighbour shows of another one is
+        refused, and ends nothing.
     alive
         Neighbours that are up.
     lease
@@ -91,10 +94,10 @@ class Links:
     lease: Lease | None = None
     goes_on: bool = False
     edges: bool = False
+    agreed: bool = False
     alive: set[str] = field(default_factory=set)
     waiting: str = ""
     _refused: DynadpError | None = None
-    _agreed: bool = False
 
     def __post_init__(self) -> None:
         rules = self.post.rules
@@ -303,6 +306,8 @@ class Links:
             except Differs as error:  # it must hear of it too, before this node ends
                 back = self.greetings.write(None, error.asks, refuses=True)
                 self._ask(j, "hello", lambda j, data: None, back)
+                if self.agreed:  # the other one changed
+                    self._reject(" ".join(str(error).split()))
                 self.stop.wait(_FAREWELL)
                 self._refuse(ConfigError(str(error)))
                 return
@@ -335,9 +340,9 @@ class Links:
                 for letter in letters:
                     self.greetings.require_known(where, letter)
 
-        silent = self.patience / _PART if begun and not self.edges else None
+        silent = self.patience / (1 if self.edges else _PART) if begun else None
         greet(needed, silent)
-        self._agreed = True
+        self.agreed = True
         self._claim()
         if self.lease is not None:  # what another life of it sent before this one had the name
             greet(self.lease.granted & {*needed}, silent)
@@ -358,7 +363,8 @@ class Links:
 
     def part_ways(self) -> list[str]:
         """Stay until every neighbour is done too, or was and left; returns those that did not say
-        so in time.
+        so in time. Where the run goes on without silent nodes, nobody stays longer for one that is
+        up than for one that is away.
         """
         n, heard = self.post.rules.rounds, set[str]()
         mine = self.post.letter("done", n)
@@ -380,8 +386,10 @@ class Links:
                 lambda j: self._ask(j, "done", farewell, mine, self.greetings.write(None)),
                 "the farewell of",
                 pause=0.0,
+                silent=self.patience if self.goes_on else None,
             )
         except NodeLost:
+            self.waiting = ""
             return missing()
         return []
 
@@ -544,11 +552,15 @@ class Links:
     def _require_member(self, name: str) -> None:
         """Refuse, and count, what a node sends that is out."""
         if name in self.site.revoked():
-            reason = f"{name} is on the authority's list of revoked certificates"
             with self.post.changing():
-                self.post.rejected.count(reason)
                 self.alive.discard(name)
-            raise Rejected(reason)
+            self._reject(f"{name} is on the authority's list of revoked certificates")
+
+    def _reject(self, reason: str) -> NoReturn:
+        """Count a refusal, for the status."""
+        with self.post.changing():
+            self.post.rejected.count(reason)
+        raise Rejected(reason) from None
 
     def _opened(self, payload: zenoh.ZBytes, *senders: str) -> bytes:
         """Take what one of these senders sent out of its envelope; counts refusals."""
@@ -639,13 +651,11 @@ class Links:
                 self.greetings.compare(letter, body)
             except ConfigError as error:
                 # an old greeting, or one after all agreed, ends nobody's run
-                if not self._agreed and body["answers"] == self.greetings.question:
+                if not self.agreed and body["answers"] == self.greetings.question:
                     self._refuse(error)
                 if not isinstance(error, NoCommonWire):
                     raise Rejected("of another configuration") from None
-                with self.post.changing():
-                    self.post.rejected.count(str(error))
-                raise Rejected(str(error)) from None
+                self._reject(str(error))
             self.greetings.remember(data)
 
     def _reply(
