@@ -154,6 +154,8 @@ def _state_lines(one: dict[str, Any]) -> Iterator[str]:
     yield f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}{when}"
     if one["late"]:
         yield "  it runs, and has not written its status since: its disk refuses, or it is frozen"
+    if one["ahead"]:
+        yield "  that time is still to come: the clock was wrong then, or is wrong now"
     if (spent := one["spent"]) is not None:
         which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
         line = f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"
