@@ -277,8 +277,9 @@ def test_a_process_that_is_hidden_from_this_user_is_not_called_dead(tmp_path):
 def test_a_certificate_that_ends_soon_is_shown(tmp_path):
     with StatusWriter(
         tmp_path, links(), {**FACTS, "certificate_ends": "2020-05-06T00:00:00+00:00"}
-    ):
+    ) as status:
         assert "its certificate ended on 2020-05-06; renew it" in dynadp("status", tmp_path).output
+        assert status.line().endswith("; its certificate ends on 2020-05-06")
 
 
 def test_systemd_hears_that_it_is_ready_and_alive(tmp_path, monkeypatch):
