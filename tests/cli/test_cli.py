@@ -490,20 +490,22 @@ def test_what_is_given_wrongly_exits_with_2(bad, line, code):
 @pytest.mark.parametrize(
     ("error", "cause", "code"),
     [
-        (errors.RecordError("x"), OSError(28, "No space left on device"), 1),
+        (errors.RecordError("x"), OSError(28, "No space left on device"), 8),
+        (errors.RecordError("x"), OSError(122, "Disk quota exceeded"), 8),
         (errors.RecordError("x"), PermissionError(13, "Permission denied"), 2),
-        (errors.RecordError("x"), BlockingIOError(11, "locked"), 1),
+        (errors.RecordError("x"), BlockingIOError(11, "locked"), 8),
+        (errors.ConfigError("x"), OSError(98, "Address already in use"), 2),
         (errors.LedgerError("x"), OSError(30, "Read-only file system"), 2),
         (OSError(5, "Input/output error", "model"), None, 1),
         (FileNotFoundError(2, "No such file", "model"), None, 2),
     ],
 )
-def test_a_machine_that_fails_exits_with_1(error, cause, code):
+def test_a_machine_that_fails_exits_with_1_or_8(error, cause, code):
     error.__cause__ = cause
     assert CliRunner().invoke(group(error), ["fail"]).exit_code == code
 
 
-def test_a_locked_ledger_exits_with_1(tmp_path, monkeypatch):
+def test_a_locked_ledger_exits_with_8(tmp_path, monkeypatch):
     path = tmp_path / "north.sqlite"
     Ledger.create(path, "north", who="ada", at="2026-03-01T12:00:00+00:00").close()
     opened = Ledger.open.__func__
@@ -517,7 +519,7 @@ def test_a_locked_ledger_exits_with_1(tmp_path, monkeypatch):
         result = CliRunner().invoke(
             main, ["ledger", "cap", str(path), "--epsilon", "1", "--delta", "1e-5"]
         )
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == 8, result.output
     assert "another process kept it locked" in result.output
 
 

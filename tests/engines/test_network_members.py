@@ -4,8 +4,10 @@ one that is out, one that was upgraded.
 
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -299,6 +301,39 @@ def test_a_relays_health_is_for_this_machine_alone(network):
     assert "'0.0.0.0:9465' must be a loopback address" in done.output
 
 
+def test_a_relay_says_why_it_cannot_listen(network):
+    """With code 2, after which its unit does not start it again."""
+    pki(network, "node", "authority", "relay", "--host", "127.0.0.1", "--out", "relay")
+    port = ports(1)[0]
+
+    def asked(*options):
+        command = [DYNADP, "relay", str(network.out / "relay"), "--listen", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+        assert done.returncode == 2, done
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "must be HOST:PORT" in asked("relay.example.org")
+    with socket.create_server(("127.0.0.1", port)):
+        taken = f"127.0.0.1:{port}"
+        assert f"cannot listen on {taken}: [Errno 98]" in asked(taken)
+        other = f"127.0.0.1:{ports(1)[0]}"
+        assert f"health = '{taken}': cannot listen there" in asked(other, "--health", taken)
+
+
+def test_a_relays_log_is_json_where_that_is_asked_for(tmp_path, one_nursery):
+    network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=2)
+    pki(network, "renew", "authority", "relay", "--days", "9")
+    shutil.copy(network.out / "authority" / "issued" / "relay.pem", network.out / "relay/tls.pem")
+    with relay(network, address, "--log", "json"):
+        network.go()
+    lines = [json.loads(line) for line in (network.out / "relay.out").read_text().splitlines()]
+    assert all(line["node"] == "relay" and line["time"] for line in lines)
+    told = [line["message"] for line in lines]
+    assert any(re.fullmatch(r"the certificate ends in \d days; renew it: .*", one) for one in told)
+    assert {f"{name} is {how}" for name in network.names for how in ("up", "away")} <= set(told)
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_relay_with_the_list_carries_nothing_of_who_is_out(tmp_path, one_nursery, listed):
     network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=2, patience=10)
@@ -524,8 +559,9 @@ def test_a_member_that_is_upgraded_goes_on_with_its_old_files(tmp_path, one_nurs
 
 def test_behind_a_relay_it_is_refused_and_refuses(tmp_path, one_nursery, first):
     """It sends no envelopes, is named for it, and gets the notice without one."""
-    network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=2, patience=10)
+    network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=2, patience=40)
     old, new = network.names
+    network.change(old, patience=LONG)
     out = old_ledger(network, old, first, tmp_path / "old.out")
     with relay(network, address):
         child, process = network.start(new), first("node", network.file(old), out=out)

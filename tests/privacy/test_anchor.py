@@ -166,9 +166,38 @@ def test_lines_that_a_loss_of_power_cut_are_passed_over(path):
     assert Anchor(path).read().length == 4
     Ledger.open(path).close()
     assert Anchor(path).read().length == 5
-    file.write_bytes(b"{")
-    with pytest.raises(LedgerDamaged, match="cannot be read"):
+    for damaged in (b"{", whole.replace(b'"version":1', b'"version":"1"')):
+        file.write_bytes(damaged)
+        with pytest.raises(LedgerDamaged, match="cannot be read"):
+            Ledger.open(path)
+
+
+def test_an_anchor_of_a_later_version_asks_for_an_upgrade(path):
+    """And not to remove it: it still guards the ledger."""
+    file = anchor_file(path)
+    file.write_bytes(file.read_bytes().replace(b'"version":1', b'"version":2'))
+    with pytest.raises(
+        LedgerError, match="has version 2, this program reads up to 1; upgrade"
+    ) as found:
         Ledger.open(path)
+    assert not isinstance(found.value, LedgerDamaged)
+
+
+def test_a_line_that_a_full_disk_cut_is_no_line(path, tmp_path, monkeypatch):
+    """An anchor of one's own must hold each release; the ledger does, and the anchor lags."""
+    own = tmp_path / "own.anchor"
+    with Ledger.open(path, anchor=own) as ledger:
+        really = os.write
+        monkeypatch.setattr(
+            os, "write", lambda to, what: really(to, what[:9] if b"head" in what else what)
+        )
+        with pytest.raises(LedgerError, match="No space left on device"):
+            ledger.spend("a", 3, [PLAN[2]], b"m", **STAMP)
+        monkeypatch.undo()
+    assert Anchor(path, own).read().length == 5
+    with Ledger.open(path, anchor=own) as ledger:
+        assert ledger.state().length == 6
+        assert Anchor(path, own).read().length == 6
 
 
 def test_an_anchor_of_ones_own_must_be_writable_and_the_usual_one_need_not(

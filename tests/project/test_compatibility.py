@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
@@ -16,30 +16,51 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import dynadp as dynadp_package
 from dynadp import NetworkClassifier
 from dynadp._files import digest
 from dynadp.cli import main
+from dynadp.data.columns import Categorical, Numeric
 from dynadp.data.loading import table
+from dynadp.data.schema import Label, Schema
+from dynadp.data.seals import Seal
+from dynadp.data.survey import survey
 from dynadp.engines.inbox import AcceptanceRules, Inbox
+from dynadp.engines.journal import LedgerJournal, _read_vector
 from dynadp.engines.letters import run_id, verify
+from dynadp.engines.lives import Life
+from dynadp.engines.peers import PeerMemory
 from dynadp.engines.zenoh.greetings import Greetings, differences
-from dynadp.errors import BudgetRefused, ConfigError, Rejected
+from dynadp.errors import (
+    BudgetRefused,
+    ConfigError,
+    DataError,
+    DynadpError,
+    LedgerDamaged,
+    Rejected,
+)
 from dynadp.mechanisms.dual import Dual
 from dynadp.privacy.accountant import total
 from dynadp.privacy.cap import Cap
 from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.inverse import calibrate
+from dynadp.privacy.ledger.anchor import Anchor
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.problem.losses import HuberHinge, Logistic, SmoothedHinge
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
+from dynadp.report.certificate import verify_certificate
+from dynadp.runs.consent import Approval
+from dynadp.runs.exports import verify_export
 from dynadp.runs.folder import load_run, read_rounds
 from dynadp.runs.identities import Identity, public_key
+from dynadp.runs.last_run import terms_before
 from dynadp.runs.local import LocalRun
 from dynadp.runs.model import load_model
 from dynadp.runs.node_file import load_node_file
 from dynadp.runs.run_file import load_run_file, load_schema
 from dynadp.runs.sections import TrainingSection
 from dynadp.runs.silo import SiloRun
+from dynadp.runs.status import read_status
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FIRST = FIXTURES / "run-v1"  # Algorithm 1, from before run files
@@ -756,3 +777,99 @@ def test_a_greeting_is_answered_with_who_has_to_upgrade(old, tmp_path):
         assert greetings.taken == {"south": 2}
     finally:
         post.close()
+
+
+# --------------------------------------------------------------------------------------------------
+# what the page promises of all formats
+
+PAGE = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text(encoding="utf-8")
+LISTED = {  # a format, the words of its row, and who reads such a file
+    "dynadp-run": ("`run.json`", lambda path: load_run(path.parent)),
+    "dynadp-model": ("`model.json`", lambda path: load_model(path.parent)),
+    "dynadp-status": ("`status.json`", lambda path: read_status(path.parent)),
+    "dynadp-anchor": ("anchor, neighbours' anchors", lambda path: Anchor(Path("x"), path).read()),
+    "dynadp-peers": ("anchor, neighbours' anchors", lambda path: PeerMemory(path, {})),
+    "dynadp-ledger-export": ("`dynadp ledger export`", verify_export),
+    "dynadp-approval": ("`*.approval.json`", Approval.load),
+    "dynadp-last-runs": ("`LEDGER-last-runs.json`", lambda path: terms_before(LEDGER(path), "x")),
+    "dynadp-certificate": ("`dynadp certify`", verify_certificate),
+    "dynadp-scorer": ("`dynadp export`, JSON", None),  # other programs read it
+}
+NAMES = {"dynadp-run": "run.json", "dynadp-model": "model.json", "dynadp-status": "status.json"}
+
+
+def LEDGER(path):
+    return path.with_name(path.name.removesuffix("-last-runs.json"))
+
+
+def written():
+    """{format: version} as the sources have it."""
+    found = {}
+    for file in (Path(dynadp_package.__file__).parent).rglob("*.py"):
+        for name, version in re.findall(
+            r'^\w+, \w+ = "(dynadp-[a-z-]+)", (\d+)$', file.read_text(), re.MULTILINE
+        ):
+            found[name] = int(version)
+    return found
+
+
+def test_the_page_lists_every_format_with_its_version():
+    assert written().keys() == LISTED.keys()
+    rows = re.findall(r"^\| (.*) \| (.*) \| .* \|$", PAGE, re.MULTILINE)
+    for name, version in written().items():
+        (versions,) = [cell for words, cell in rows if LISTED[name][0] in words]
+        listed = [int(one) for one in re.findall(r"(?<![\d.])\d+(?![\d.])", versions)]
+        assert listed == list(range(1, version + 1)), (name, versions)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, reads) in LISTED.items() if reads])
+def test_a_file_of_a_later_version_is_refused_with_both_numbers(tmp_path, name):
+    version = written()[name]
+    path = tmp_path / NAMES.get(name, "north.sqlite-last-runs.json")
+    path.write_text(json.dumps({"format": name, "version": version + 1}) + "\n")
+    words = f"has version {version + 1}, this program reads up to {version}; upgrade dynadp"
+    with pytest.raises(DynadpError, match=words) as refused:
+        LISTED[name][1](path)
+    assert not isinstance(refused.value, LedgerDamaged)
+
+
+# --------------------------------------------------------------------------------------------------
+# private files that 0.2.0 keeps beside a ledger while a run lasts, by their bytes
+
+SEALED = (
+    "85c95fab375ec77fbc92ed87c3e0aac2766ed6996ec267d777c2b511fd33886b"
+    "a399c8230b2b72a0a439e46f2155bd62940b3f94bd28ce221ab85b8f5821805a"
+)
+
+
+def test_rows_that_were_sealed_are_known_again(tmp_path):
+    schema = Schema(
+        columns=(
+            Numeric(name="age", low=0, high=99, missing=50.0),
+            Categorical(name="job", values=("a", "b"), missing="other"),
+        ),
+        label=Label(name="y", negative=0, positive=1),
+        missing_values=("", "?"),
+    )
+    rows = {"age": [1.0, 2.5, None, 4.0], "job": ["a", "ab", "b", None], "y": [0, 1, 1, 0]}
+    file = tmp_path / "north.sqlite-rows-7692c3ad3540bb80"  # of SHA-256 of "one"
+    file.write_text(json.dumps({"key": bytes(range(32)).hex(), "seal": SEALED}))
+    seal = Seal.beside(tmp_path / "north.sqlite", "one", entered=True)
+    assert seal.path == file
+    seal.require(survey(schema, rows, seal=True).digest, "north")
+    with pytest.raises(DataError, match="its rows changed"):
+        seal.require(survey(schema, {**rows, "y": [1, 1, 1, 0]}, seal=True).digest, "north")
+
+
+def test_a_vector_a_key_and_a_life_are_found_again(tmp_path):
+    place = tmp_path / "north.sqlite"
+    stem = f"{place.name}-own-7692c3ad3540bb80-"
+    ledger = Ledger.create(place, "north", **STAMP)
+    with ledger, ExitStack() as stack:
+        journal = LedgerJournal({"north": ledger}, "one", dataset="rows", who="test")
+        (tmp_path / f"{stem}3").write_bytes(np.array([1.0, -2.5], "<f8").tobytes())
+        assert _read_vector(place, "one", 3).tolist() == [1.0, -2.5]
+        (tmp_path / f"{stem}key").write_bytes(bytes(range(32)))
+        assert journal.secret("north", lambda: b"another") == bytes(range(32))
+        (tmp_path / f"{stem}life").write_text(json.dumps({"id": "ab" * 16, "number": 41}))
+        assert Life.begin(stack, journal.life_file("north"), "north").number == 42

@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from dynadp.cli import codes
 from dynadp.runs.model import load_model
 from support.deployment import write_rows
 from support.networks import DYNADP, ports, until
@@ -50,6 +51,20 @@ def test_the_unit_writes_where_it_may_and_nowhere_else():
     for name in ("ledger", "out"):
         assert re.search(rf'^{name} = "/var/lib/dynadp/', node_file, re.MULTILINE)
     assert "XDG_STATE_HOME=/var/lib/dynadp/state" in unit
+
+
+def test_the_unit_starts_again_what_may_pass_and_nothing_else():
+    """A neighbour that is away and a full disk pass; what the table of exit codes leaves to a
+    person stays down.
+    """
+    table = re.findall(r"^\| (\d+) \| (.*) \|$", PAGE, re.MULTILINE)
+    passing = {int(code) for code, words in table if "start" in words and "again" in words}
+    assert passing == {codes.LOST, codes.LATER, 143}
+    text = UNIT.read_text()
+    (left,) = re.findall(r"^RestartPreventExitStatus=(.*)$", text, re.MULTILINE)
+    assert set(map(int, left.split())) == {int(code) for code, _ in table} - passing - {0}
+    assert "\nRestart=on-failure\n" in text
+    assert "\nSuccessExitStatus=143\n" in text
 
 
 def confinement(unit):

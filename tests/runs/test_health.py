@@ -150,6 +150,25 @@ def test_a_status_that_is_late_says_so(writer, monkeypatch):
     assert "has not written its status since" in dynadp("status", writer.folder).output
 
 
+@pytest.mark.parametrize("seen", [True, None, False], ids=["seen", "elsewhere", "dead"])
+def test_a_time_to_come_is_no_sign_of_life(writer, tmp_path, seen):
+    """The clock was put back since, or another machine's is ahead."""
+    state = json.loads((writer.folder / "status.json").read_text())
+    elsewhere = {"space": "another machine"} if seen is None else {}
+    dead = {"began": state["began"] - 1} if seen is False else {}
+    home = tmp_path / "later"
+    home.mkdir()
+    later = {**state, **elsewhere, **dead, "state": "running", "at": "2090-01-01T00:00:00+00:00"}
+    (home / "status.json").write_text(json.dumps(later))
+    [found] = node_states([home])
+    assert found["alive"] is bool(seen)
+    assert found["late"] is bool(seen)
+    words = {True: "running", None: "running when it wrote this", False: "running when it ended"}
+    assert found["state"] == words[seen]
+    shown = dynadp("status", home).output
+    assert "that time is still to come: the clock was wrong then, or is wrong now" in shown
+
+
 @pytest.mark.parametrize("where", ["0.0.0.0:9464", "silo.example.org:9464", "[::]:9464"])
 def test_health_is_for_this_machine_alone(tmp_path, where):
     file = tmp_path / "NODE.toml"
@@ -200,6 +219,7 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_node(writer, 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert processes.alive({"pid": ended.pid}) is False
+    assert processes.alive({**state, "pid": 2**22 + 1}) is False
     # process 1 of a container that ended: this machine has a process 1 too
     contained = {**state, "pid": 1, "space": "another machine", "began": 7}
     assert processes.alive(contained) is None
@@ -215,11 +235,51 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_node(writer, 
     assert "as of 2020-01-01T00:00:00+00:00" in shown
 
 
+def test_a_process_that_ended_and_was_not_asked_for_its_code_is_dead(writer):
+    """A zombie: it still has its number and the time at which it began."""
+    state = json.loads((writer.folder / "status.json").read_text())
+    ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    began = int(Path(f"/proc/{ended.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    named = {**state, "pid": ended.pid, "began": began}
+    assert processes.alive(named) is True
+    ended.stdin.close()
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    assert processes.alive(named) is False
+    assert processes.alive({"pid": ended.pid}) is True  # by its number alone it would be
+    ended.wait()
+
+
+def test_a_process_that_is_hidden_from_this_user_is_not_called_dead(tmp_path):
+    """With hidepid its number is there and nothing else: its last sign of life decides."""
+    hidden = ["unshare", "--mount", "--pid", "--fork"]
+    mount = "mount -t proc -o hidepid=2 none /proc"
+    if subprocess.run([*hidden, "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("process namespaces are not allowed here")
+    code = (
+        "import ctypes, os, pathlib\n"
+        "from dynadp.runs import processes\n"
+        "named = processes.this_process()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os.setgroups([]), os.setresgid(*[65534] * 3), os.setresuid(*[65534] * 3)\n"
+        "    ctypes.CDLL(None).prctl(4, 1)\n"  # PR_SET_DUMPABLE: it may look at itself
+        "    assert not pathlib.Path(f'/proc/{named[\"pid\"]}').exists()\n"
+        "    os._exit({None: 0, True: 7, False: 8}[processes.alive(named)])\n"
+        "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    script = f'{mount} && exec "$0" -c "$1"'
+    done = subprocess.run(
+        [*hidden, "sh", "-c", script, sys.executable, code], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_certificate_that_ends_soon_is_shown(tmp_path):
     with StatusWriter(
         tmp_path, links(), {**FACTS, "certificate_ends": "2020-05-06T00:00:00+00:00"}
-    ):
+    ) as status:
         assert "its certificate ended on 2020-05-06; renew it" in dynadp("status", tmp_path).output
+        assert status.line().endswith("; its certificate ends on 2020-05-06")
 
 
 def test_systemd_hears_that_it_is_ready_and_alive(tmp_path, monkeypatch):

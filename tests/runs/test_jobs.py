@@ -589,7 +589,7 @@ def test_a_failure_after_the_last_round_is_resumed(place, monkeypatch):
         lambda *_: (_ for _ in ()).throw(OSError(28, "No space left", "model")),
     )
     failed = dynadp("train run.toml")
-    assert failed.exit_code == 1
+    assert failed.exit_code == 8
     assert "No space left" in failed.output
     monkeypatch.undo()
     monkeypatch.chdir(place)
@@ -618,7 +618,7 @@ def test_one_process_at_a_time_works_on_a_run(place):
     with ExitStack() as stack:
         lock(stack, Path("runs/long"))
         busy = dynadp("train run.toml --resume")
-        assert busy.exit_code == 1
+        assert busy.exit_code == 8
         assert "another process is at work" in busy.output
     assert dynadp("train run.toml --resume").exit_code == 0
 

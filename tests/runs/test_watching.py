@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,66 @@ def test_a_status_that_cannot_be_written_for_a_moment_ends_nothing(network):
     network.finish(running)
     assert network.status("north")["state"] == "parted"
     network.as_undisturbed()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small disk of its own, which a test can fill."""
+    if os.geteuid():
+        pytest.skip("a disk of its own needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(path):
+    """Write until the disk takes no more."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["ledger", "letters", "anchor"])
+def test_a_full_disk_ends_a_node_that_goes_on_once_there_is_room(network, disk, what):
+    """Nothing is lost or drawn twice, and its exit code is one after which the unit starts it
+    again.
+    """
+    if what == "ledger":
+        shutil.move(network.ledger("north"), disk)
+        before = network.ledger
+        network.ledger = lambda name: disk / "north.sqlite" if name == "north" else before(name)
+        network.change("north", ledger=str(network.ledger("north")))
+    elif what == "letters":
+        network.folder("north").symlink_to(disk)
+    else:
+        network.change("north", anchor=str(disk / "north.anchor"))
+    running = network.start_all(*SLOWLY)
+    network.in_round("north", 2)
+    fill(disk / "full")
+    assert running["north"].wait() == 8, network.said("north")
+    assert "full" in network.said("north") or "No space left" in network.said("north")
+    assert network.start("north").wait() == 8, network.said("north")
+    (disk / "full").unlink()
+    running["north"] = network.start("north")
+    network.finish(running)
+    network.as_undisturbed()
+
+
+def test_a_port_that_is_taken_is_found_before_anything_is_spent(network):
+    [port] = ports(1)
+    network.change("north", health=f"127.0.0.1:{port}")
+    with socket.create_server(("127.0.0.1", port)):
+        assert network.start("north").wait() == 2
+    assert "cannot listen there (Address already in use)" in network.said("north")
+    assert not network.spends("north")
+    endpoint = network.run["nodes"][0]["endpoint"]
+    with socket.create_server(("127.0.0.1", int(endpoint.rpartition(":")[2]))):
+        assert network.start("north").wait() == 2
+    assert f"cannot open links on {endpoint}" in network.said("north")
+    assert not network.spends("north")
 
 
 def test_systemd_hears_of_a_node_that_ends_at_once(tmp_path, nursery):

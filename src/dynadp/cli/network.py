@@ -17,7 +17,7 @@ import click
 from dynadp import engines, privacy, runs
 from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.logs import BoundedLog, JsonLines
-from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Loopback, Positive, option, out_option, user
+from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Address, Positive, option, out_option, user
 from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.cli.pools import share_pools
 from dynadp.cli.verbosity import QUIET, verbosity
@@ -110,14 +110,21 @@ def node(node_file: str, consent: bool) -> Answer:
 
 @click.command()
 @click.argument("identity", metavar="IDENTITY", type=FOLDER)
-@option("--listen", required=True, metavar="HOST:PORT", help="Where nodes dial it.")
+@option("--listen", type=Address(), required=True, metavar="HOST:PORT", help="Where nodes dial it.")
 @option(
     "--health",
-    type=Loopback(),
+    type=Address(here=True),
     metavar="HOST:PORT",
     help="Answer /healthz and /metrics on this loopback address.",
 )
-def relay(identity: str, listen: str, health: str | None) -> None:
+@option(
+    "--log",
+    "style",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="How it writes its log, on standard error; json: one object a line.",
+)
+def relay(identity: str, listen: str, health: str | None, style: str) -> None:
     """Carry letters between nodes that cannot reach each other. It needs a certificate for the name
     'relay'.
     """
@@ -127,7 +134,11 @@ def relay(identity: str, listen: str, health: str | None) -> None:
         raise IdentityError(
             f"the certificate is of {found.name!r}; a relay's is of {of!r}: dynadp pki node CA {of}"
         )
-    logging.basicConfig(level=logging.INFO, format=_FORMAT)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines(of) if style == "json" else logging.Formatter(_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if (left := (found.expires - datetime.now(UTC)).days) < _SOON:
+        engines.LOG.warning("the certificate ends in %d days; renew it: dynadp pki renew", left)
     state = engines.RelayState()
     with (
         stopping() as (stop, _),
@@ -154,6 +165,8 @@ def _state_lines(one: dict[str, Any]) -> Iterator[str]:
     yield f"{one['node']}: {one['state']}, round {one['round']} of {one['rounds']}{when}"
     if one["late"]:
         yield "  it runs, and has not written its status since: its disk refuses, or it is frozen"
+    if one["ahead"]:
+        yield "  that time is still to come: the clock was wrong then, or is wrong now"
     if (spent := one["spent"]) is not None:
         which = f" with configuration {spent['config'][:8]}" if spent["others"] else ""
         line = f"  spent{which}: {spent['rounds_spent']} of {spent['rounds_planned']} releases"

@@ -46,17 +46,20 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
-class Loopback(click.ParamType):  # type: ignore[type-arg]
-    """``host:port`` of this machine alone."""
+class Address(click.ParamType):  # type: ignore[type-arg]
+    """``host:port``; with ``here``, of this machine alone."""
 
     name = "address"
 
+    def __init__(self, *, here: bool = False) -> None:
+        self.here = here
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse an address that other machines could reach."""
+        """Refuse what is no address, or with ``here`` one that other machines could reach."""
         from dynadp import runs
 
         try:
-            return runs.loopback(value)
+            return runs.loopback(value) if self.here else runs.address(value)
         except ValueError as error:
             self.fail(f"{value!r} {error}", param, ctx)
 

@@ -24,6 +24,7 @@ from .evaluation import measure_privately as measure_privately
 from .exports import LedgerExport as LedgerExport
 from .exports import export_ledger as export_ledger
 from .exports import verify_export as verify_export
+from .fields import address as address
 from .fields import loopback as loopback
 from .folder import RunFolder as RunFolder
 from .folder import load_run as load_run

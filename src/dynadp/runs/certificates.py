@@ -179,7 +179,7 @@ def require_valid(title: str, certificate: x509.Certificate, now: datetime) -> N
     if not start <= now <= end:
         raise IdentityError(
             f"the {title} is valid from {start:%Y-%m-%d} to {end:%Y-%m-%d}, today is "
-            f"{now:%Y-%m-%d}; renew it with `dynadp pki renew`"
+            f"{now:%Y-%m-%d}; renew it with `dynadp pki renew`, or set this machine's clock"
         )
 
 

@@ -76,7 +76,8 @@ def _mebibytes(given: Any) -> Any:
 Memory = Annotated[int, BeforeValidator(_mebibytes)]
 
 
-def _address(text: str) -> str:
+def address(text: str) -> str:
+    """Return a ``host:port``; refuse what is none."""
     host, _, port = text.rpartition(":")
     if (
         not host
@@ -88,7 +89,7 @@ def _address(text: str) -> str:
     return text
 
 
-Address = Annotated[str, Field(max_length=300), AfterValidator(_address)]
+Address = Annotated[str, Field(max_length=300), AfterValidator(address)]
 
 
 def is_loopback(host: str) -> bool:
@@ -100,7 +101,7 @@ def is_loopback(host: str) -> bool:
 
 def loopback(where: str) -> str:
     """Return a ``host:port``; refuse one that other machines could reach."""
-    if is_loopback(_address(where).rpartition(":")[0]):
+    if is_loopback(address(where).rpartition(":")[0]):
         return where
     raise ValueError(
         "must be a loopback address, such as 127.0.0.1:9464: it answers whoever reaches it"

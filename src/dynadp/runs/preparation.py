@@ -39,6 +39,8 @@ PLAIN_ROUNDS = 2000  # of Algorithm 1, at most
 class MistakeList(list[str]):
     """Mistakes of a file and of what it names."""
 
+    cause: BaseException | None = None  # of the one that was attempted last
+
     def attempt(self, make: Callable[[], Any]) -> Any:
         """Return what ``make`` returns; note its mistake and return None where it fails.
 
@@ -50,11 +52,17 @@ class MistakeList(list[str]):
             raise
         except DynadpError as error:
             self.append(str(error).replace("\n", "\n  "))
+            self.cause = error.__cause__
             return None
 
     def refusal(self, path: Path) -> ConfigError:
-        """Return all of them as one error of this file."""
-        return ConfigError(listed(path, self, "problem"))
+        """Return all of them as one error of this file.
+
+        Where the only one is that the machine refused, as a full disk does, that is its cause.
+        """
+        made = ConfigError(listed(path, self, "problem"))
+        made.__cause__ = self.cause if len(self) == 1 else None
+        return made
 
 
 def open_columns(path: Path, separator: Any, schema: Schema, memory: int | None = None) -> Source:

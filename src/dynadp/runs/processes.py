@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _PROC = Path("/proc")
+_ENDED = "ZX"  # states of a process that has ended
 
 
 def this_process() -> dict[str, Any]:
@@ -20,7 +21,9 @@ def this_process() -> dict[str, Any]:
 
 def alive(named: dict[str, Any]) -> bool | None:
     """Return whether the process that :func:`this_process` named still runs; None where that cannot
-    be seen from here, because it counts its processes elsewhere.
+    be seen from here, because it counts its processes elsewhere or hides them.
+
+    One that has ended runs no more, though nobody has asked for its exit code yet (a zombie).
     """
     pid, space, began = named["pid"], named.get("space"), named.get("began")
     if space is not None and space != _space():
@@ -31,7 +34,12 @@ def alive(named: dict[str, Any]) -> bool | None:
         return False
     except PermissionError:
         pass
-    return began is None or began == _began(pid)
+    if began is None:
+        return True
+    if (found := _fields(pid)) is None:
+        return None  # hidden (hidepid), or it ended just now
+    state, since = found
+    return state not in _ENDED and since == began
 
 
 def _space() -> str | None:
@@ -43,8 +51,15 @@ def _space() -> str | None:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did: field 22 of its line in /proc."""
+    found = _fields(pid)
+    return None if found is None else found[1]
+
+
+def _fields(pid: int) -> tuple[str, int] | None:
+    """The state of a process, and when it began, in ticks since the machine did: fields 3 and 22 of
+    its line in /proc; None where that cannot be read.
+    """
     with suppress(OSError, ValueError, IndexError):
-        line = (_PROC / str(pid) / "stat").read_text()
-        return int(line.rpartition(")")[2].split()[19])
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return fields[0], int(fields[19])
     return None

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from functools import partial as bound
 from importlib.metadata import version
@@ -69,11 +69,10 @@ from dynadp.runs.results import NodeEnd
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.standing import LedgerWait, Standing
 from dynadp.runs.status import SHOWN
-from dynadp.runs.status_writer import StatusWriter
+from dynadp.runs.status_writer import SOON, StatusWriter
 from dynadp.runs.thresholds import with_threshold
 
 ENVELOPE = 2**16  # bytes around a letter, at most
-_SOON = timedelta(days=30)
 # a run folder may hold these before the run is agreed on
 _BESIDE = (
     *("node.log", "node.log.*", "node.lock", "status.json", "messages"),
@@ -526,7 +525,7 @@ class SiloRun:
                 f"{folder} was begun with another run file or schema; go on with those, or "
                 f"choose another folder (out)"
             )
-        if self.identity.expires < datetime.now(UTC) + _SOON:
+        if self.identity.expires < datetime.now(UTC) + SOON:
             LOG.warning(
                 "the certificate ends on %s; renew it: dynadp pki renew",
                 f"{self.identity.expires:%Y-%m-%d}",

@@ -47,7 +47,9 @@ def is_alive(state: dict[str, Any]) -> bool:
 
 
 def _age(state: dict[str, Any]) -> float:
-    """Seconds since the file was written; 0 where an earlier version wrote no time."""
+    """Seconds since the file was written, by this machine's clock; 0 where an earlier version wrote
+    no time.
+    """
     if "at" not in state:
         return 0.0
     return (datetime.now(UTC) - datetime.fromisoformat(state["at"])).total_seconds()
@@ -55,14 +57,16 @@ def _age(state: dict[str, Any]) -> float:
 
 def _state(file: Path) -> dict[str, Any]:
     state = read_status(file.parent)
-    state["alive"] = is_alive(state)
+    state["alive"], state["ahead"] = is_alive(state), _age(state) < -SILENT
     if not state["alive"]:
         state["neighbours"] = {
             j: how if how == "given up" else "not known" for j, how in state["neighbours"].items()
         }
         if state["state"] in ("starting", "agreeing", "running", "finished"):
-            state["state"] += " when it ended"
-    state["late"] = state["alive"] and _age(state) > SILENT
+            unseen = state["ahead"] and alive(state) is None
+            state["state"] += " when it wrote this" if unseen else " when it ended"
+    # who runs writes it every few seconds, by the same clock: a time to come is no sign of life
+    state["late"] = state["alive"] and abs(_age(state)) > SILENT
     if "certificate_ends" in state:
         ends = datetime.fromisoformat(state["certificate_ends"])
         state["certificate_days"] = (ends - datetime.now(UTC)).days

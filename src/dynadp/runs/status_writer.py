@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -14,6 +15,7 @@ from dynadp.runs.status import STATUS, STATUS_VERSION
 from dynadp.runs.supervision import Supervisor
 
 _TICK, _HEALTH = 0.5, 10.0  # seconds between two looks at the status, and two health lines
+SOON = timedelta(days=30)  # before the end of a certificate
 _SIGN = 5.0  # seconds after which it is written again, though nothing changed
 
 
@@ -106,7 +108,10 @@ class StatusWriter:
         wait = f"; waits for {state['waiting']}" if state["waiting"] else ""
         place = f"round {state['round']} of {state['rounds']}"
         refused = sum(state["rejected"].values())
-        return f"{state['state']}, {place}; {up or 'no neighbours'}; {refused} refused{wait}"
+        ends = datetime.fromisoformat(state["certificate_ends"])
+        near = ends - datetime.now(UTC) < SOON
+        soon = f"; its certificate ends on {ends:%Y-%m-%d}" if near else ""
+        return f"{state['state']}, {place}; {up or 'no neighbours'}; {refused} refused{wait}{soon}"
 
     def _write(self) -> None:
         state = self.to_json()

@@ -151,7 +151,8 @@ class Links:
             except (zenoh.ZError, OSError) as error:
                 if site.relay is None:
                     raise ConfigError(
-                        f"cannot open links on {', '.join(site.listen) or 'any address'}: {error}"
+                        f"cannot open links on {', '.join(site.listen) or 'any address'}: {error}; "
+                        "give another address, or end what listens there"
                     ) from None
             if self.stop.is_set():
                 raise Stopped

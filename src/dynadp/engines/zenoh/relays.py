@@ -12,6 +12,7 @@ import zenoh
 from dynadp.engines.zenoh.config import denying, link_settings
 from dynadp.engines.zenoh.gates import opened
 from dynadp.engines.zenoh.log import LOG, RateLimitedLog
+from dynadp.errors import ConfigError
 
 
 @dataclass
@@ -54,7 +55,12 @@ def relay(
     """
     log, state = RateLimitedLog(), state or RelayState()
     config = {**link_settings("router", identity, [listen], ()), **denying(out)}
-    session, gates = opened(config, log)
+    try:
+        session, gates = opened(config, log)
+    except (zenoh.ZError, OSError) as error:
+        raise ConfigError(
+            f"cannot listen on {listen}: {error}; give another address, or end what listens there"
+        ) from None
     with session, ExitStack() as stack:
         for gate in gates:
             stack.callback(gate.close)

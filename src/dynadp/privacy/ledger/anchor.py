@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import ENOSPC
 from hashlib import sha256
 from logging import getLogger
 from pathlib import Path
@@ -113,8 +114,13 @@ class Anchor:
             raise LedgerError(f"cannot read the anchor {self.path}: {error.strerror}") from error
         try:
             whole = parse_json(lines[0])
-            if whole["format"] != FORMAT or whole["version"] != VERSION:
+            if whole["format"] != FORMAT or type(whole["version"]) is not int:
                 raise ValueError("another format")
+            if whole["version"] > VERSION:
+                raise LedgerError(
+                    f"the anchor {self.path} has version {whole['version']}, this program reads up "
+                    f"to {VERSION}; upgrade dynadp"
+                )
             marks, first = [Mark.from_json(whole)], whole["first"]
             self.folders = [str(folder) for folder in whole.get("folders", [])]
             self.covered = int(whole.get("covered", 0))
@@ -158,7 +164,9 @@ class Anchor:
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND)
             try:
-                os.write(handle, canonical_json(content).encode() + b"\n")
+                line = canonical_json(content).encode() + b"\n"
+                if os.write(handle, line) < len(line):
+                    raise OSError(ENOSPC, os.strerror(ENOSPC))
             finally:
                 os.close(handle)
         except OSError as error:
