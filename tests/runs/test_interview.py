@@ -1,6 +1,7 @@
 """What dynadp init asks: of files it sees the first line alone, and a slip costs one answer."""
 
 import gzip
+from datetime import date
 
 import polars as pl
 import pytest
@@ -268,6 +269,17 @@ def test_short_texts_are_declarations():
     assert declared_column("a", "-5:7").missing == 1
     assert declared_column("a", " x , y,").values == ("x", "y")
     assert declared_column("a", "balance:10").transform == "signed_log"
+    assert declared_column("a", "2020-01-01..2020-01-03").missing == date(2020, 1, 2)
+
+
+def test_what_init_writes_of_days_is_sound(place):
+    """A dropped row would ask for a declared number of rows, which flags do not have."""
+    (place / "days.csv").write_text("day,ill\n" + "2020-05-01,no\n,yes\n" * 3)
+    flags = "--node n=days.csv --label ill --negative no --positive yes --seed 1 --epsilon 9"
+    given = ["init", "study", *flags.split(), "--column", "day=2020-01-01..2020-12-31"]
+    assert CliRunner().invoke(main, given).exit_code == 0
+    result = CliRunner().invoke(main, ["check", "study/run.toml"])
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(

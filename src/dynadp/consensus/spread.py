@@ -18,6 +18,7 @@ FIRST_ORDER = "first order"
 BOUND = "bound"
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)  # for means over a normal law
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_SURE = 3.0  # deviations that an estimated curvature is lowered by: less of it, wider intervals
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def sum_spread(
     margins = None if flat or loss.residual else loss
     variances = list[Array]()
     for own in (slice(k, k + d) for k in range(0, v.shape[1], d)):  # of each class
-        curvatures = _Curvatures(B, q, steps.curvature, margins, start[own], v[:, own])
+        curvatures = _Curvatures(B, q, steps.curvature, margins, start[own], v[:, own], per_row)
         ends, W = list[Array](), np.zeros((d, d))  # how the model moves with v, from the last round
         for t in reversed(range(len(v))):
             W = W + means[t] * np.eye(d)
@@ -107,15 +108,24 @@ class _Curvatures:
     """
 
     def __init__(
-        self, B: Array, q: float, c: float, loss: Loss | None, start: Array, v: Array
+        self,
+        B: Array,
+        q: float,
+        c: float,
+        loss: Loss | None,
+        start: Array,
+        v: Array,
+        noise: Array,
     ) -> None:
         b, U = np.linalg.eigh(B)
         self.A = (U * np.maximum((1 / b - q) / c, 0.0)) @ U.T
-        self.loss, self.otherwise = loss, c
+        self.loss = loss
         self.z = start + np.vstack([np.zeros(len(start)), np.cumsum(v, axis=0)[:-1]])
         self.mean: Array | None = None
+        gradients = -((v @ U) / b) @ U.T
         if loss is not None and not start.any():
-            self.mean = -(U @ ((U.T @ v[0]) / b)) / float(loss.slope(np.zeros(1))[0])
+            self.mean = gradients[0] / float(loss.slope(np.zeros(1))[0])
+        self.otherwise = c * _share_of_guess(gradients, v, c * self.A, float(np.sum(b)), noise)
 
     def at(self, t: int) -> Array:
         """Before step t."""
@@ -134,6 +144,24 @@ class _Curvatures:
         cross = k1 * np.outer(mu, w)
         more = cross + cross.T + (k2 - k0 * variance) * np.outer(w, w)
         return np.asarray(k0 * self.A + more)
+
+
+def _share_of_guess(G: Array, v: Array, guess: Array, trace: float, noise: Array) -> float:
+    """kappa in H = kappa c A, from what steps did to gradients: the largest lower end over the
+    round from which steps are looked at, as curvature grows while residuals shrink. At most 1.
+
+    v_t.(G_(t+1) - G_t) is v_t.H v_t, noise of mean 0, and -v_t.e_t, whose mean is s^2 tr B, as v_t
+    = -B G_t holds that noise too.
+    """
+    own, s = v[:-1], noise**2
+    moved = np.sum(own * np.diff(G, axis=0), axis=1) - trace * s[:-1]
+    variance = (s[:-1] + s[1:]) * np.sum(own**2, axis=1)
+    taken = np.sum((own @ guess) * own, axis=1)
+    parts = (np.cumsum(part[::-1])[::-1] for part in (moved, variance, taken))
+    moved, variance, taken = (part[: (len(v) + 1) // 2] for part in parts)
+    known = taken > 0
+    ends = (moved[known] - _SURE * np.sqrt(variance[known])) / taken[known]
+    return float(np.clip(ends, 0.0, 1.0).max(initial=0.0))
 
 
 def momentum_gains(curvature: Array, means: Array, m: float, q: float) -> Array:

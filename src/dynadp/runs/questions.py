@@ -282,7 +282,8 @@ def declared_column(name: str, text: str) -> Column:
     try:
         if ".." in text:
             first, last = (date.fromisoformat(end.strip()) for end in text.split("..", 1))
-            return Date(name=name, first=first, last=last, missing="drop")
+            middle = first + (last - first) // 2  # dropped rows would make numbers of rows private
+            return Date(name=name, first=first, last=last, missing=middle)
         if "," in text:
             values = tuple(value.strip() for value in text.split(",") if value.strip())
             return Categorical(name=name, values=values, missing="other")

@@ -200,7 +200,7 @@ def _block(column: Column) -> str:
 _OR = 'counts as none of the values; or "refuse", or "drop" the row'
 _MISSING = {
     "numeric": 'a number to put there, or "refuse", or "drop" the row',
-    "date": 'leave the row out; or a day to put there, or "refuse"',
+    "date": 'a day to put there, or "refuse", or "drop" the row',
 }
 _SCHEMA = """\
 # What is public about the columns, agreed before any row is read. Nothing here may be read off
