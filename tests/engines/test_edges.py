@@ -153,6 +153,7 @@ def tail(network, p):
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("family", ["ring", "star", "path"])
 @pytest.mark.parametrize("output", ["network", "neighbours", "tail", "last"])
 def test_with_everybody_there_it_is_the_same_run(build, family, output):
