@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.datasets.uci import adult
 from dynadp.errors import DatasetError
-from support.tiers import off_the_diagonal
+from support.tiers import left_to_the_second
 
 gc.disable()  # until all tests are collected: it takes a fifth of that, and finds nothing
 
@@ -67,12 +67,12 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(tryfirst=True)  # before slow ones are left out
 def pytest_collection_modifyitems(items):
-    """Leave combinations that ``diagonal`` marks to the second tier. Measure coverage in the first
-    cases of a test alone, and in no property test: tracing costs half of the time that the rest
-    takes.
+    """Leave cases to the second tier where ``first`` or ``diagonal`` says so. Measure coverage in
+    the first cases of a test alone, and in no property test: tracing costs half of the time that
+    the rest takes.
     """
     cases = Counter()
-    for item in off_the_diagonal(items):
+    for item in left_to_the_second(items):
         item.add_marker("slow")
     for item in items:
         test = getattr(item, "obj", None)

@@ -693,7 +693,7 @@ class Trouble(RuleBasedStateMachine):
 
 
 TestTrouble = Trouble.TestCase
-TestTrouble.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
+TestTrouble.settings = settings(max_examples=15, stateful_step_count=50, deadline=None)
 
 
 class LongTrouble(Trouble):

@@ -1,19 +1,27 @@
-"""Which cases of tests marked ``diagonal`` the first tier leaves to the second."""
+"""Which cases of tests marked ``diagonal`` or ``first`` the first tier leaves to the second."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 
-def off_the_diagonal(items: Iterable[Any]) -> Iterator[Any]:
-    """Cases that are not needed to see every value of every parameter of their test."""
+def left_to_the_second(items: Iterable[Any]) -> Iterator[Any]:
+    """Cases beyond the first few of their test, or not needed to see every value of every
+    parameter.
+    """
     tests = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("diagonal") and not item.get_closest_marker("slow"):
-            values = {(name, id(value)) for name, value in item.callspec.params.items()}
-            tests[item.nodeid.split("[")[0]].append((item, values))
+        if not item.get_closest_marker("slow"):
+            tests[item.nodeid.split("[")[0]].append(item)
     for cases in tests.values():
-        yield from spare(cases)
+        if few := cases[0].get_closest_marker("first"):
+            yield from cases[few.args[0] :]
+        elif cases[0].get_closest_marker("diagonal"):
+            yield from spare((case, _values(case)) for case in cases)
+
+
+def _values(case: Any) -> set[Hashable]:
+    return {(name, id(value)) for name, value in case.callspec.params.items()}
 
 
 def spare(cases: Iterable[tuple[Any, set[Hashable]]]) -> list[Any]:
