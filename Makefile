@@ -6,10 +6,12 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # One thread for each test worker's linear algebra: two workers share two cores.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+# Two workers, each with one part of the tests in a row: what a file's tests share is made once.
+TWO := -n 2 --dist worksteal
 # Processes that tests start find their bytecode: compiling it takes ten times as long as a node's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run docs test test-slow test-matrix bench growth budget plan-study soak observed fuzz browser pictures clean \
+.PHONY: run docs test types first-tier test-slow test-matrix bench growth budget plan-study soak observed fuzz browser pictures clean \
 	requirements wheel sbom image
 .DELETE_ON_ERROR:
 
@@ -23,13 +25,18 @@ docs: $(VENV)/.docs
 test: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(MAKE) --no-print-directory --jobs=2 types first-tier
+
+types: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow" --cov --cov-report=term
+
+first-tier: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/pytest $(TWO) -m "not slow" --cov --cov-report=term
 
 test-slow: $(VENV)/.dev
 	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || $(MAKE) browser || echo "no Chromium: browser tests are skipped"
-	$(ONE_THREAD) $(BIN)/pytest -n 2 -m slow
+	$(ONE_THREAD) $(BIN)/pytest $(TWO) -m slow
 
 # Debian's Chromium, which the browser tests drive; nothing is fetched by the tests themselves.
 browser:
@@ -47,12 +54,12 @@ test-matrix:
 	scripts/matrix.sh
 
 $(VENV)/.tested: $(VENV)/.dev FORCE
-	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow"
+	$(ONE_THREAD) $(BIN)/pytest $(TWO) -m "not slow"
 
 $(VENV)/.lowest-tested: $(VENV)/bin/python FORCE
 	$(BIN)/python -m pip install --quiet uv
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --resolution lowest-direct --editable '.[dev]'
-	$(ONE_THREAD) $(BIN)/pytest -n 2 -m "not slow"
+	$(ONE_THREAD) $(BIN)/pytest $(TWO) -m "not slow"
 
 FORCE:
 

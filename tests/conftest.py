@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.datasets.uci import adult
 from dynadp.errors import DatasetError
+from support.tiers import left_to_the_second
 
 gc.disable()  # until all tests are collected: it takes a fifth of that, and finds nothing
 
@@ -64,14 +65,18 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow ones are left out
 def pytest_collection_modifyitems(items):
-    """Measure coverage in the first cases of a test alone, and in no property test: tracing costs
-    half of the time that the rest takes.
+    """Leave cases to the second tier where ``first`` or ``diagonal`` says so. Measure coverage in
+    the first cases of a test alone, and in no property test: tracing costs half of the time that
+    the rest takes.
     """
     cases = Counter()
+    for item in left_to_the_second(items):
+        item.add_marker("slow")
     for item in items:
         test = getattr(item, "obj", None)
-        cases[test] += 1
+        cases[test] += not item.get_closest_marker("slow")
         if cases[test] > MEASURED or getattr(test, "is_hypothesis_test", False):
             item.add_marker("no_cover")
 

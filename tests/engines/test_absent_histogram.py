@@ -14,6 +14,7 @@ from support.memory import Network, memory
 MECHANISMS = [Sum(histogram=4), Sealed(honest=2, away=2, spares=3, histogram=4)]
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("sent", [False, True], ids=["before it sends", "after"])
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=["sum", "sealed"])
 def test_a_node_is_gone_in_the_round_of_the_histogram(mechanism, sent):

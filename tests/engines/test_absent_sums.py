@@ -242,6 +242,7 @@ def come_back(drive, name):
     return sound(drive.network, drive.finish())
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("family", ["complete", "ring", "star"])
 @pytest.mark.parametrize("mechanism", KINDS, ids=str)
 def test_one_that_comes_back_is_taken_in_and_spends_nothing_for_what_it_missed(
@@ -297,6 +298,7 @@ def test_who_comes_back_after_the_end_takes_the_model_home_and_spends_nothing(bu
     assert not private_files(late)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("mechanism", KINDS, ids=str)
 def test_a_node_that_comes_back_may_crash_anywhere(build, mechanism, point):

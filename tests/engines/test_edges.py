@@ -153,6 +153,7 @@ def tail(network, p):
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("family", ["ring", "star", "path"])
 @pytest.mark.parametrize("output", ["network", "neighbours", "tail", "last"])
 def test_with_everybody_there_it_is_the_same_run(build, family, output):
@@ -519,10 +520,10 @@ def troubles(seeds):
 
 
 def test_whatever_happens():
-    troubles(range(30))
+    troubles(range(12))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_whatever_happens_a_thousand_times(part):
-    troubles(range(1000 + 100 * part, 1100 + 100 * part))
+    troubles(range(100 * part, 100 * part + 100))

@@ -88,6 +88,7 @@ def build():
 # the same run
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("family", ["ring", "star", "erdos_renyi"])
 @pytest.mark.parametrize("mechanism", ["primal", "dual", *SUMS], ids=str)
 @pytest.mark.parametrize("centring", [True, False])
@@ -115,6 +116,7 @@ def test_nodes_apart_do_what_they_do_together(build, census5, family, mechanism,
             np.testing.assert_allclose(entry.change[0], together.change[i], rtol=1e-9)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("output", ["last", "tail", "neighbours", "network"])
 @pytest.mark.parametrize("family", ["path", "star", "complete"])
 @pytest.mark.parametrize("rounds", [1, 4, 5])
@@ -247,6 +249,7 @@ def test_spend_then_keep_then_send_then_wait(build):
         assert node.events == first + rounds + last
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("mechanism", ["primal", "dual", ITERATE, *SUMS], ids=str)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_at_any_point_of_any_round(build, point, mechanism):
@@ -690,7 +693,7 @@ class Trouble(RuleBasedStateMachine):
 
 
 TestTrouble = Trouble.TestCase
-TestTrouble.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
+TestTrouble.settings = settings(max_examples=15, stateful_step_count=50, deadline=None)
 
 
 class LongTrouble(Trouble):

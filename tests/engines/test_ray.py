@@ -184,8 +184,9 @@ CASES = {
 }
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize(
-    ("case", "per_actor"), [*((case, 1) for case in CASES), ("dual", 2), ("centring", None)]
+    ("case", "per_actor"), [("dual", 2), *((case, 1) for case in CASES), ("centring", None)]
 )
 def test_actors_run_what_one_process_runs(case, per_actor, tmp_path, pretended):
     given = CASES[case]

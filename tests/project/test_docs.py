@@ -21,8 +21,9 @@ ELSEWHERE = {
 }  # pages with a test of their own
 SLOW = {
     "docs/audit.md",
+    "docs/export.md",
     *(f"docs/tutorial-{whose}.md" for whose in ("data-scientist", "researcher", "silo-engineer")),
-}  # more than 10 seconds
+}  # several seconds
 PRINTS = {"README.md": "would guess right"}  # somewhere in what Python blocks print
 NOT_RUN = {
     "README.md": ["both make an environment of their own"],

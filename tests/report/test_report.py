@@ -479,7 +479,7 @@ def test_a_node_alone_is_not_said_to_agree_with_neighbours(tmp_path, mechanism):
 
 
 def test_a_demo_is_told_with_public_accuracy(tmp_path):
-    result = dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "demo")
+    result = dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "demo", "--json")
     assert result.exit_code == 0, result.output
     words = Parsed(report(tmp_path / "demo" / "dual")).words
     assert re.search(
@@ -487,9 +487,7 @@ def test_a_demo_is_told_with_public_accuracy(tmp_path):
         words,
     )
     assert "SIMULATION" in words
-    errors = json.loads(
-        dynadp("demo", "--mechanism", "dual", "--out", tmp_path / "two", "--json").stdout
-    )["runs"][0]["node_errors"]
+    errors = json.loads(result.stdout)["runs"][0]["node_errors"]
     assert f"{100 * (1 - errors[0]):.1f} of 100 answers are right" in words
     assert RunView.read(tmp_path / "demo").name == "demo, dual"  # the only run in it
 

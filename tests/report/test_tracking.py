@@ -284,6 +284,7 @@ def test_algorithm_1_is_called_unprotected(tmp_path):
     assert "epsilon" not in found["params"]
 
 
+@pytest.mark.slow
 def test_a_demo_is_logged_too(tmp_path):
     assert dynadp("demo", "--mechanism", "primal", "--out", tmp_path / "demo").exit_code == 0
     done = dynadp("track", tmp_path / "demo" / "primal", "--uri", tmp_path / "store")
@@ -583,6 +584,7 @@ def test_a_run_that_failed_ends_the_following(tmp_path):
     assert only(tmp_path / "store")["status"] == "RUNNING"  # started again
 
 
+@pytest.mark.slow
 def test_a_live_run_in_processes(tmp_path):
     folder, store = tmp_path / "run", tmp_path / "store"
     job = make_job(tmp_path, seed=3)
@@ -604,7 +606,9 @@ def test_a_live_run_in_processes(tmp_path):
     assert compared(found) == compared(only(tmp_path / "at once"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_a_following_that_is_ended_goes_on(run, tmp_path, number):
     folder, store = tmp_path / "run", tmp_path / "store"
     part_of(run, folder, 10)
@@ -666,7 +670,7 @@ main(sys.argv[3:])
 """
 
 
-AT_ONCE = {("finaliser", "read"), ("callback", "log"), ("collection", "sleep"), ("plain", "sleep")}
+AT_ONCE = {("finaliser", "read"), ("plain", "sleep")}
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def test_one_round_of_algorithm_1_is_enough(made):
     assert reconstruct(*made, None, setting=Setting(rounds=1), rows=20).recovered == 11
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(("mechanism", "alpha"), PRIVATE)
 def test_private_runs_give_no_more_than_guessing(made, mechanism, alpha):
     found = reconstruct(*made, mechanism, alpha, setting=Setting(rounds=10), rows=30)
@@ -326,6 +327,7 @@ def test_a_letter_read_as_if_it_had_no_masks_is_a_coin_toss(made):
     assert right["node"] == 1
 
 
+@pytest.mark.slow
 def test_more_colluders_learn_more_and_no_more_than_is_stated(made):
     """mu sqrt(h): with nobody left to hide behind, a node has its own noise. The area under the
     curve is that of a Gaussian with this mu, but for draws and slopes.

@@ -97,6 +97,7 @@ def anywhere(node, count, seed):
     return rng.normal(size=shape) * scale, rng.normal(size=shape) * scale
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("m", M)
 @pytest.mark.parametrize("mechanism", LAPLACE, ids=str)
 @pytest.mark.parametrize("dimension", [1, 2, 3])
@@ -113,6 +114,7 @@ def test_no_density_ratio_passes_m_times_that_of_a_row(mechanism, dimension, m):
                 assert ratio <= node.log_ratio_bound * (1 + 1e-9)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("m", M)
 @pytest.mark.parametrize("mechanism", GAUSSIAN, ids=str)
 @pytest.mark.parametrize("dimension", [1, 2, 3])

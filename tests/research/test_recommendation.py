@@ -112,6 +112,7 @@ def test_only_what_is_clear_of_the_commoner_answer_is_recommended():
     assert none.to_json()["alpha"] is None
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_labels_that_no_column_predicts_get_no_recommendation(place, seed):
     """A public file of 100 rows whose labels are drawn with a coin: 50 are measured on."""
@@ -156,7 +157,8 @@ def place(tmp_path, monkeypatch):
 PUBLIC = '\n[evaluation]\nfile = "public.csv"\npublic = true\n'
 
 
-@pytest.mark.parametrize("kind", ["made rows", "public rows", "given alpha", "primal", "sealed"])
+@pytest.mark.first(2)
+@pytest.mark.parametrize("kind", ["primal", "made rows", "public rows", "given alpha", "sealed"])
 def test_tradeoff_explore_and_design_agree_on_one_run_file(place, kind):
     file = Path("run.toml")
     if kind == "public rows":

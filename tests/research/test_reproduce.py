@@ -398,6 +398,7 @@ def dynadp(line):
     return CliRunner().invoke(main, ["reproduce", *line.split()])
 
 
+@pytest.mark.slow
 def test_the_command_leaves_numbers_pictures_and_claims(monkeypatch, tmp_path, data):
     monkeypatch.setattr(
         "dynadp.research.load",

@@ -107,9 +107,10 @@ def test_made_rows_are_balanced_and_seeded():
         census(classes=1)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "mechanism",
-    ['"sum"', '{ name = "sealed", honest = 2 }', '{ name = "sum", second_moment = true }'],
+    ['{ name = "sealed", honest = 2 }', '"sum"', '{ name = "sum", second_moment = true }'],
 )
 def test_a_run_file_from_check_to_report(folder, data, mechanism):
     run_file(folder, mechanism)

@@ -202,6 +202,7 @@ def test_the_estimators_errors_are_those_of_many_fits():
     assert spread[2] > 0.15 * se[2]  # of the intercept, which rows curve most, the bound is loose
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("weight", [None, {0: 1.0, 1: 9.0}], ids=["even", "weighed"])
 def test_numbers_with_bounds_have_those_of_their_own_units(weight):
     """The intercept in their units is a sum over all features, about a released centre."""

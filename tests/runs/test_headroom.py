@@ -84,6 +84,7 @@ def require_exact(path, **run):
     return left
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "mechanism", ["sum", "sealed", "primal", pytest.param("dual", marks=pytest.mark.slow)]
 )
@@ -117,6 +118,7 @@ def test_left_after_mixed_runs_under_other_caps(book):
     assert left["sharing"] == left["epsilon"]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mechanism", ["sum", "sealed", "primal"])
 def test_left_for_people_with_several_rows_at_several_nodes(book, mechanism):
     path, person = book(), Unit(3, 2)
@@ -267,6 +269,7 @@ def counting_plans(monkeypatch):
     return made
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "mechanism", ['"sum"', '"primal"', '"dual"', '"sealed"\nhonest = 2'], ids=lambda m: m[1:4]
 )

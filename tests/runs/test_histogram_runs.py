@@ -359,6 +359,7 @@ def home(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mechanism", ["sum", "sealed"])
 def test_a_run_file_gives_probabilities_and_a_threshold(home, mechanism):
     home(mechanism, run='threshold = "balanced"')

@@ -329,6 +329,7 @@ def test_alpha_in_each_round_and_no_mechanism(place):
     assert "exact vectors" in load_model("runs/plain").privacy["statement"]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mechanism", ["dual", "primal"])
 def test_interrupted_and_resumed_equals_undisturbed(place, mechanism):
     """A real process, a real Ctrl-C."""

@@ -152,6 +152,7 @@ def test_noise_of_a_histogram_has_the_law_that_is_claimed(adjacency, moves):
     assert away / released.noise <= event.mu * (1 + 1e-12)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("rows", "mu"), [(3000, 0.3), (3000, 3.0), (500, 1.0)])
 def test_measures_of_a_histogram_hold_in_95_of_100_draws(rows, mu):
     rng = np.random.default_rng(4)
