@@ -307,6 +307,7 @@ class Explorer:
         caps, known = self._caps(choice), advice.expected(choice)
         shown = {"choice": choice, "changes": found, "caps": caps, "known": known}
         shown |= {"better": advice.setting.objective.better, "shown": SHOWN}
+        shown["in_the_open"] = self.advice.planned(choice).sealing is None
         return {part: pieces.render(part=part, **shown) for part in ("changes", "caps")}
 
     def recommend(self, request: Request) -> Response:
