@@ -287,7 +287,7 @@ def test_ledger_shows_what_is_lost_and_cuts_no_name(book):
     words = dynadp(f"ledger show {book}").output
     assert "Lost so far, by all runs: at most epsilon = 0.2 at delta = 1e-05." in words
     assert f"  {name}" in words.splitlines()
-    assert "    open: 1 of 12 rounds spent, alpha 0.2" in words.splitlines()
+    assert "    open: 1 of 12 releases made, alpha 0.2" in words.splitlines()
 
 
 def test_several_ledgers_are_shown_and_checked_at_once(book, tmp_path):
@@ -524,7 +524,7 @@ def test_a_ledger_says_who_must_be_honest_and_what_more_colluders_cost(tmp_path)
     words = " ".join(dynadp(f"ledger show {path}").output.split())
     assert "All of this holds as long as 3 of the 5 nodes are honest" in words
     assert "If more put together what they know, so far at most epsilon" in words
-    assert "2 of 4 rounds spent, 1 of 1 spare attempts" in words
+    assert "2 of 4 releases made, 1 of 1 spare attempts" in words
 
 
 def test_how_often_sealed_sums_of_several_nodes_fit():

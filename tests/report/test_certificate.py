@@ -55,11 +55,29 @@ def test_it_says_what_report_record_and_ledgers_say(private):
     page = " ".join(words(svg(said)))
     for part in (
         "age from 17 to 90",
-        "sex, 2 values",
+        "sex (female, male)",
+        "What is predicted: income (low, high).",
+        "Who must be honest",
+        "Nobody but the node that holds the row.",
         "Nobody signed",
         said["ledgers"]["west"]["head"],
     ):
         assert part in page
+
+
+@pytest.mark.parametrize(
+    ("answer", "declared", "words_of_it"),
+    [
+        ("label", {"name": "stage", "values": ["I", "II", "III"]}, "stage (I, II, III)"),
+        ("label", {"name": "code", "values": list(range(100))}, "code, 100 values"),
+        ("target", {"name": "pay", "low": 0.0, "high": 100.0}, "pay from 0 to 100"),
+    ],
+)
+def test_what_is_predicted_is_declared(private, answer, declared, words_of_it):
+    said = certificate(private)
+    del said["declared"]["label"]
+    said["declared"][answer] = declared
+    assert f"What is predicted: {words_of_it}." in " ".join(words(svg(said)))
 
 
 def test_sealed_runs_say_who_must_be_honest(sealed):
@@ -68,6 +86,7 @@ def test_sealed_runs_say_who_must_be_honest(sealed):
     page = " ".join(words(svg(said)))
     assert "2 of the 3 nodes must be honest" in page
     assert "If more collude, epsilon is" in page
+    assert "Nobody but the node" not in page
 
 
 def test_a_run_that_lost_members_says_whose_model_it_is(private, tmp_path):

@@ -339,7 +339,10 @@ def test_the_page_has_everything_before_any_script_runs(advice):
     assert 'value="0.447"' in text
     assert "run.toml?epsilon=0.447" in text
     assert "privacy.epsilon = 0.447" in text
-    assert f"The plan costs epsilon = {upper_bound(answer['total'])};" in text
+    assert f"The plan costs epsilon = {upper_bound(answer['total'])}: mu = " in text
+    assert "More colluders would change nothing: in the open" in text
+    assert text.count('class="chance"') == 50  # circles; what is added has another shape
+    assert len(re.findall('<rect class="gain"', text)) == answer["right"] - 50
 
 
 @pytest.mark.parametrize("odd", ["", "nan", "-1", "1e9", "much", "0", "<script>"])

@@ -211,20 +211,23 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
     )
     assert got["accuracy"]["median"] == pytest.approx(found)
     assert "in 100 people would get the right answer" in got["words"]
-    assert "Without privacy it would be 84 in 100 there" in got["words"]
+    low, high = (f"{got['accuracy'][end]:.1f}" for end in ("low", "high"))  # as in the table
+    assert f"{low} to {high} in 100 people would get the right answer" in got["words"]
+    assert "Without privacy it would be 84.5." in got["words"]
     between = got["accuracy"]["between"]
     if epsilon in [p["epsilon"] for p in CURVE]:
         assert between is None
-        assert "the right answer, as measured, on census rows made here (synthetic)" in got["words"]
+        assert "the right answer (measured; on census rows made here (synthetic))" in got["words"]
     else:
         assert between[0] < epsilon < between[1]
         marked = (
-            f"the right answer, interpolated between the measured totals {between[0]:.3g} and "
-            f"{between[1]:.3g}, on census"
+            f"the right answer (interpolated between the measured totals {between[0]:.3g} and "
+            f"{between[1]:.3g}; on census"
         )
         assert marked in got["words"]
-    assert "widened by the sampling error (95%) of the rows (250 rows)" in got["words"]
-    assert "commoner answer is right for 76 in 100" in got["words"]
+    assert "commoner answer is right for 76.0." in got["words"]
+    tried = page.get(f"/{TOKEN}/").text
+    assert "widened by the sampling error (95%) of the rows; 250 rows are measured on" in tried
 
 
 def test_from_an_accuracy_to_the_smallest_total(page):
@@ -309,7 +312,7 @@ def test_what_rose_by_chance_is_evened_and_says_so(swept):
     there = swept.for_total(3.0)
     assert there["accuracy"]["median"] == pytest.approx(81.5)
     assert there["accuracy"]["measured"] == 81.0
-    assert "measured, and evened with the totals beside it (81.0 alone)" in there["words"]
+    assert "(measured, and evened with the totals beside it: 81.0 alone; on" in there["words"]
     for target in np.arange(70.0, 84.0, 0.1):  # slider and answer never apart
         got = swept.for_accuracy(float(target))
         assert got["accuracy"]["median"] >= target - 1e-6

@@ -1,6 +1,7 @@
 """One recommendation, from measured points; everything that recommends agrees on one run file."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.research.recommendation import fit_points, recommend
 from dynadp.research.tradeoff import fit_loss
+from dynadp.research.zones import Zones
 from support.run_files import ALPHA, settle
 from support.typed import dynadp
 
@@ -112,6 +114,21 @@ def test_only_what_is_clear_of_the_commoner_answer_is_recommended():
     assert none.to_json()["alpha"] is None
 
 
+def test_one_lucky_draw_is_not_recommended():
+    """Clear of the commoner answer alone, and not once it is evened with the alphas around it."""
+    losses = (0.25, 0.2, 0.26, 0.25)
+    points = [
+        {"alpha": a, "median": m, "low": m - 0.03, "high": m + 0.03, "error": 0.01}
+        for a, m in zip((0.1, 0.2, 0.4, 0.8), losses, strict=True)
+    ]
+    found = recommend(points, blind=0.24)
+    assert Zones.of(points, 0.24, "alpha").useful is None
+    assert found.alpha is None
+    most = float(re.search(r"may be as large as ([\d.]+)", found.reasons[0])[1])
+    assert most >= 0.24  # so the reason is one
+    assert recommend(points, blind=0.29).alpha is not None
+
+
 @pytest.mark.first(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_labels_that_no_column_predicts_get_no_recommendation(place, seed):
@@ -132,7 +149,7 @@ def test_labels_that_no_column_predicts_get_no_recommendation(place, seed):
     assert told["recommended"]["reasons"][0].startswith("nothing is recommended")
     again = json.loads(dynadp("design --points sweep/tradeoff.json --json").stdout)
     assert again["mu"] is None
-    assert "No total can be recommended" in dynadp("design --points sweep/tradeoff.json").output
+    assert "Nothing is recommended: " in dynadp("design --points sweep/tradeoff.json").output
 
 
 def test_points_that_do_not_fall_have_no_curve():

@@ -154,7 +154,7 @@ def _table(result: dict[str, Any]) -> "Table":
     table = Table(
         title=f"One classifier from {result['nodes']} silos, {result['rows']:,} synthetic rows"
     )
-    for name in ("mechanism", "epsilon", "a round", "rounds", "gap", "accuracy"):
+    for name in ("mechanism", "epsilon", "most a round", "rounds", "gap", "accuracy"):
         table.add_column(name, justify="right")
     for run in result["runs"]:
         private = run["epsilon"] is not None

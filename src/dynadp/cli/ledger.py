@@ -118,7 +118,7 @@ def _run_lines(result: dict[str, Any], summary: "LedgerSummary") -> Iterator[str
     number = len(result["runs"])
     yield f"Ledger of node {result['node']}: {number} {'run' if number == 1 else 'runs'}"
     for run in result["runs"]:
-        spent = f"{run['rounds_spent']} of {run['rounds_planned']} rounds spent"
+        spent = f"{run['rounds_spent']} of {run['rounds_planned']} releases made"
         if run["spares_planned"]:
             spent += f", {run['spares_spent']} of {run['spares_planned']} spare attempts"
         yield f"  {run['run']}"

@@ -34,6 +34,8 @@ from dynadp.cli.output import Answer, new_folder, prints_answer, write_json
 from dynadp.errors import DeclarationError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from dynadp.planning import AccuracyLoss, Design, Plan
     from dynadp.research import Objective, Recommendation
 
@@ -50,7 +52,10 @@ _LIMITS = option(
 )
 _CEILING = option("--ceiling", type=float, help="The loss may be at most this.")
 _FLOOR = option("--floor", type=float, help="The utility of privacy must be at least this.")
-_NOTHING = "No total can be recommended: none that was tried is of use."
+_NOTHING = (
+    "Nothing is recommended: nothing that was tried is clearly better than always giving the same "
+    "answer."
+)
 
 
 @click.command()
@@ -296,11 +301,42 @@ def tradeoff(
     title = _NOTHING
     if best is not None:
         title = (
-            f"epsilon = {privacy.upper_bound(best.total.epsilon)} at delta = {setting.delta:g} in "
-            f"total: {unit} = {best.alpha:.4g} a round"
+            f"Recommended: epsilon = {privacy.upper_bound(best.total.epsilon)} at delta = "
+            f"{setting.delta:g} in total."
         )
     reasons = [f"  - {words}" for words in result["words"]]
-    return Answer(result, [title, *reasons, f"Picture: {pictures[0]}"])
+    without = [] if blind is None else [f"Always the same answer: {100 * (1 - blind):.1f}."]
+    lines: list[str | Table] = [
+        _table(points, best, setting),
+        *without,
+        title,
+        *reasons,
+        f"Picture: {pictures[0]}",
+    ]
+    return Answer(result, lines)
+
+
+def _table(
+    points: list[dict[str, float]],
+    best: "Plan | None",
+    setting: "report.PublicSetting",
+) -> "Table":
+    """What the page shows as a table: the measure, its interval and right guesses, by total."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    better = setting.objective.better
+    for title in ("epsilon", better, "from", "to", "guesses right in 100", ""):
+        table.add_column(title, justify="left" if title == "" else "right", overflow="fold")
+    for point in points:
+        shown = (f"{100 * (1 - point[name]):.1f}" for name in ("median", "high", "low"))
+        right = privacy.guesses_in_100(point["epsilon"], setting.delta)
+        chosen = best is not None and best.alpha in (point.get("alpha"), point.get("mu"))
+        table.add_row(
+            f"{point['epsilon']:.4g}", *shown, f"at most {right}", "recommended" if chosen else ""
+        )
+    return table
 
 
 def _refuse_for_join(limits: Any, constraints: Mapping[str, Any]) -> None:
@@ -342,10 +378,9 @@ def _words(
         )
     if best is not None:
         total = best.total
-        centred = f" and a centring round with {max(best.centrings):.3g}" if best.centrings else ""
         words.append(
-            f"{best.rounds} rounds with this {chosen.unit}{centred} cost epsilon = "
-            f"{privacy.upper_bound(total.epsilon)} at delta = {total.delta:g}: "
+            f"{report.round_words(best)} cost epsilon = {privacy.upper_bound(total.epsilon)} at "
+            f"delta = {total.delta:g}: "
             f"{privacy.guess_words(total.epsilon, total.delta, best.unit)}"
         )
     which = f"this {chosen.unit}" if best else f"the smallest {chosen.unit}"

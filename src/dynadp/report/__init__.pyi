@@ -8,6 +8,7 @@ from .comparison import ComparedRun as ComparedRun
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .comparison_page import write_comparison as write_comparison
+from .each_round import round_words as round_words
 from .explore.serve import explorer as explorer
 from .explore.serve import serve as serve
 from .explore.serve import token_of as token_of

@@ -12,6 +12,11 @@ FONT = "Arimo, Liberation Sans, DejaVu Sans, sans-serif"
 INK, SOFT, ALARM = "#1b1f24", "#57606a", "#9a2a00"
 SIZES = {"title": 19.0, "heading": 11.5, "text": 9.2, "small": 7.6, "guarantee": 11.0}
 MOST = 14  # lines of a list, before "and so many more"
+VALUES = 60  # letters of a list of values that is shown
+IN_THE_OPEN = (
+    "Nobody but the node that holds the row. Its own noise hides the row, whatever all others do, "
+    "and whoever of them work together."
+)
 
 Line = tuple[str, str, str]  # a kind of text, its colour, its words
 
@@ -82,6 +87,9 @@ def _lines(content: Mapping[str, Any], most: int) -> Iterator[Line]:
         yield "text", INK, honest["words"]
         if honest["otherwise"]:
             yield "text", INK, f"If more collude, epsilon is {honest['otherwise']}."
+    elif content["epsilon"] is not None:
+        yield "heading", INK, "Who must be honest"
+        yield "text", INK, IN_THE_OPEN
     yield "heading", INK, "What was declared"
     yield from _declared(content["declared"], most)
     yield "heading", INK, "Ledgers"
@@ -105,19 +113,31 @@ def _declared(declared: Mapping[str, Any], most: int) -> Iterator[Line]:
         yield "text", INK, f"Longest row: {declared['norm']:g}, in units of the scaled columns."
     if declared.get("person"):
         yield "text", INK, f"Whose row it is: column {declared['person']}."
+    for answer in ("label", "target"):
+        if found := declared.get(answer):
+            yield "text", INK, f"What is predicted: {_answer(found)}."
     columns = [_column(one) for one in declared.get("columns", ())]
     if columns:
         yield "text", INK, f"Columns: {'; '.join(_few(columns, 2 * most, 'columns'))}."
 
 
 def _column(column: Mapping[str, Any]) -> str:
-    """A column with its bounds, or with how many values it has."""
+    """A column with its bounds, or with its values, or how many there are."""
     name = str(column.get("name", column["kind"]))
     if "low" in column and "high" in column:
         return f"{name} from {_bound(column['low'])} to {_bound(column['high'])}"
     if values := column.get("values"):
-        return f"{name}, {len(values)} values"
+        listed = ", ".join(map(str, values))
+        return f"{name} ({listed})" if len(listed) <= VALUES else f"{name}, {len(values)} values"
     return f"{name}, {column['kind']}"
+
+
+def _answer(answer: Mapping[str, Any]) -> str:
+    """The label with its values, or the target with its bounds."""
+    values = answer.get("values") or [answer.get("negative"), answer.get("positive")]
+    if values[0] is not None:
+        answer = {**answer, "values": values}
+    return _column({"kind": "label", **answer})
 
 
 def _bound(given: Any) -> str:

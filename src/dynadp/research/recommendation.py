@@ -2,12 +2,13 @@
 U_priv(alpha) - median loss (maths.md 10).
 
 An alpha is of use where the interval of its loss lies below the loss of answers that look at no
-row. Where none is, nothing is recommended. The fitted L_acc is drawn, and its maximum is shown as
-the fit's own. It is never recommended: where the curve misses the points, its maximum is far from
-theirs.
+row: as measured, and evened with the alphas beside it, so that one lucky draw recommends nothing
+that the zones of :mod:`~dynadp.research.zones` call useless. Where none is, nothing is
+recommended. The fitted L_acc is drawn, and its maximum is shown as the fit's own. It is never
+recommended: where the curve misses the points, its maximum is far from theirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf, sqrt
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from dynadp.errors import DeclarationError
 from dynadp.planning import AccuracyLoss, Design, PrivacyUtility, design
 from dynadp.research.tradeoff import fit_loss
-from dynadp.research.zones import APART, Point, is_useful, upper_loss
+from dynadp.research.zones import APART, Point, evened, is_useful, upper_loss
 
 BLIND = "always giving the same answer"
 
@@ -129,10 +130,17 @@ def recommend(
     ]
     if not allowed:
         raise DeclarationError(f"no measured {unit} is left: {asked}")
-    tried, allowed = allowed, [point for point in allowed if is_useful(point, blind)]
+    even = {float(point[unit]): point for point in evened(known)}
+    tried = allowed
+    allowed = [
+        point
+        for point in tried
+        if is_useful(point, blind) and is_useful(even[float(point[unit])], blind)
+    ]
     fitted = _maximum(fit, w, known, unit)
     if not allowed:
-        return Recommendation(None, None, None, (), False, fitted, _none(tried, blind, unit), unit)
+        why = _none(tried, even, blind, unit)
+        return Recommendation(None, None, None, (), False, fitted, why, unit)
     values = [float(w(point[unit])) - float(point["median"]) for point in allowed]
     at = int(np.argmax(values))
     best, value = allowed[at], values[at]
@@ -184,13 +192,16 @@ def _maximum(
     return replace(found, reasons=words, end_wins=end_wins)
 
 
-def _none(tried: Sequence[Point], blind: float | None, unit: str) -> tuple[str, ...]:
+def _none(
+    tried: Sequence[Point], even: Mapping[float, Point], blind: float | None, unit: str
+) -> tuple[str, ...]:
     """Why nothing is recommended."""
     best = min(tried, key=lambda point: float(point["median"]))
+    most = max(upper_loss(best), upper_loss(even[float(best[unit])]))
     return (
         f"nothing is recommended: {BLIND} has a loss of {blind:.4g}, and no {unit} that was "
         f"measured is better by more than {_noise(tried)}. The best has a median loss of "
-        f"{best['median']:.4g}, which may be as large as {upper_loss(best):.4g}",
+        f"{best['median']:.4g}, which may be as large as {most:.4g}",
         "more public rows to measure on would make the interval narrower; more rows at the nodes, "
         "fewer columns or a larger total would make the model better",
     )

@@ -60,8 +60,8 @@ class Zones:
     Attributes
     ----------
     useful
-        The smallest total from which on a model is better than answers that look at no row; None
-        where none that was measured is.
+        The smallest total from which on a model is better than answers that look at no row, by
+        evened losses; None where none that was measured is.
     enough
         The smallest total from which on losses fall by less than GAIN in all.
     """
@@ -73,7 +73,7 @@ class Zones:
     def of(cls, points: Sequence[Point], blind: float | None, by: str = "epsilon") -> "Zones":
         """Of measured losses in the order of their totals, by the number of this name."""
         falling = evened(points)
-        useful = next((float(one[by]) for one in points if is_useful(one, blind)), None)
+        useful = next((float(one[by]) for one in falling if is_useful(one, blind)), None)
         end = falling[-1]["median"] + GAIN
         enough = next(float(one[by]) for one in falling if one["median"] <= end)
         return cls(useful, max(enough, useful or 0.0))

@@ -76,7 +76,7 @@ class Ledger:
         ]
         cap = f"epsilon = {now.cap.epsilon:g} at delta = {now.cap.delta:g}" if now.cap else "none"
         facts = {"file": self.path, "cap": cap, "entries": now.length, "head": now.head}
-        names = ("run", "state", "rounds spent")
+        names = ("run", "state", "releases")
         return card(f"Ledger of node {now.node}", facts, picture=table(names, rows))
 
     @classmethod

@@ -8,7 +8,7 @@ spend budget itself.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import ceil, exp, floor, isclose
+from math import exp, isclose
 from threading import Lock
 from typing import Any
 
@@ -27,6 +27,7 @@ from dynadp.report.budgets import (
     over_rounds,
     worst,
 )
+from dynadp.report.each_round import round_words, unit_of
 from dynadp.report.explore.setting import PublicSetting, digits
 from dynadp.report.honesty import Honesty
 from dynadp.research import (
@@ -107,8 +108,7 @@ class Advisor:
     @property
     def unit(self) -> str:
         """What a round's loss is called: alpha, or mu where noise is Gaussian."""
-        noise = self.planned(self.setting.epsilon).mechanism.noise
-        return "mu" if noise == "gaussian" else "alpha"
+        return unit_of(self.planned(self.setting.epsilon))
 
     @property
     def accountings(self) -> tuple[str, ...]:
@@ -146,6 +146,7 @@ class Advisor:
             "alpha": planned.alpha,
             "centring": max(planned.centrings, default=None),
             "rounds": planned.rounds,
+            "each": round_words(planned),
             "odds": guess_words(total, delta, planned.unit),
             "right": guesses_in_100(total, delta),
             "asks": "privacy.{} = {:g}".format(*self.asks(epsilon)),
@@ -217,14 +218,14 @@ class Advisor:
             values = [point[name] for point in curve]
             found[name] = float(np.interp(np.log(epsilon), np.log(totals), values))
         # epsilon is asked for with four digits
-        near = [one for one in self.points if isclose(one["epsilon"], epsilon, rel_tol=1e-3)]
+        near = [i for i, one in enumerate(totals) if isclose(one, epsilon, rel_tol=1e-3)]
+        at = near[0] if near else int(np.searchsorted(totals, epsilon)) - 1
         if near:
-            found["measured"] = near[0]["median"]
+            found["measured"] = self.points[at]["median"]
         else:
-            at = int(np.searchsorted(totals, epsilon))
-            found["between"] = totals[at - 1 : at + 1]
-        blind = self.blind
-        found["clear"] = is_useful(_wrong({"error": 0, **found}), blind)
+            found["between"] = totals[at : at + 2]
+        # as the measured total below it, so that words and zones never differ
+        found["clear"] = is_useful(_wrong(curve[at]), self.blind)
         return found
 
     @property
@@ -260,18 +261,23 @@ class Advisor:
             "epsilon": epsilon,
             "total": best.total.epsilon,
             "rounds": best.rounds,
+            "each": round_words(best),
             "reasons": reasons,
         }
 
     def _not_clear(self) -> str:
         """Why nothing is recommended, in the numbers that the picture shows."""
-        best = max(self.points, key=lambda point: point["median"])
+        best, even = max(
+            zip(self.points, self.curve, strict=True), key=lambda pair: pair[0]["median"]
+        )
+        low = min(best["low"], even["low"])
         name = next(one for one in (COMMONER, ALIKE) if one in self.baselines)
         better = self.setting.objective.better
         return (
             f"{better[0].upper()}{better[1:]}: {self.baselines[name]:.1f} with {name}, "
-            f"{best['median']:.1f} with the best total that was tried ({best['low']:.1f} to "
-            f"{best['high']:.1f}). That is no clear gain."
+            f"{best['median']:.1f} with the best total that was tried ({low:.1f} to "
+            f"{best['high']:.1f}). "
+            "That is no clear gain."
         )
 
     def _sentence(self, epsilon: float) -> str:
@@ -282,31 +288,36 @@ class Advisor:
         )
         if not self.baselines or found is None:
             return f"{privacy}: how often answers would be right is being tried on public rows."
-        # outwards, so that nothing is promised that was not measured
-        how = "as measured"
+        how = "measured"
         if found["between"]:
             between = " and ".join(f"{total:g}" for total in found["between"])
             how = f"interpolated between the measured totals {between}"
         elif round(found["measured"], 1) != round(found["median"], 1):
-            how = f"measured, and evened with the totals beside it ({found['measured']:.1f} alone)"
+            how = f"measured, and evened with the totals beside it: {found['measured']:.1f} alone"
+        how = f"{how}; on {self.source.partition(':')[0]}"
         useless = ""
         if not found["clear"]:
             useless = " This total is not clearly better than always giving the same answer."
+        low, high = (f"{found[name]:.1f}" for name in ("low", "high"))
         if not self.setting.objective.plain:
             lines = "; ".join(f"{name} {value:.1f}" for name, value in self.baselines.items())
             return (
-                f"{privacy}, the {self.setting.objective.better} would be {found['low']:.1f} to "
-                f"{found['high']:.1f}, {how}, on {self.source}. There: {lines}.{useless} The range "
-                f"holds {SEVERAL} ({self.rows:,} rows)."
+                f"{privacy}, the {self.setting.objective.better} would be {low} to {high} ({how}). "
+                f"There: {lines}.{useless}"
             )
-        low, high = floor(found["low"]), ceil(found["high"])
-        without, commoner = (round(value) for value in self.baselines.values())
+        without, commoner = (f"{value:.1f}" for value in self.baselines.values())
         return (
-            f"{privacy}, {low} to {high} in 100 people would get the right answer, {how}, on "
-            f"{self.source}. Without privacy it would be {without} in 100 there, and always giving "
-            f"the commoner answer is right for {commoner} in 100.{useless} The range holds "
-            f"{SEVERAL} ({self.rows:,} rows)."
+            f"{privacy}, {low} to {high} in 100 people would get the right answer ({how}). Without "
+            f"privacy it would be {without}. Always giving the commoner answer is right for "
+            f"{commoner}.{useless}"
         )
+
+    @property
+    def tried(self) -> str:
+        """Whose rows accuracy was tried on, and what the range holds, in words."""
+        if not self.source:
+            return ""
+        return f"{self.source}. The range holds {SEVERAL}; {self.rows:,} rows are measured on"
 
 
 def _right(loss: Mapping[str, float]) -> dict[str, float]:

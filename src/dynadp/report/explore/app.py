@@ -37,6 +37,7 @@ from dynadp.errors import DeclarationError, DynadpError
 from dynadp.privacy import guesses_in_100
 from dynadp.report import figures
 from dynadp.report.budgets import ledger_files
+from dynadp.report.each_round import MEANINGS
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.caps import CapView, read_caps
 from dynadp.report.explore.changes import changes
@@ -209,6 +210,7 @@ class Explorer:
             "swept": self._swept(choice),
             "honesty": advice.honesty(choice),
             "unit": advice.unit,
+            "meant": MEANINGS[advice.unit],
             "assumed": ASSUMED,
             "declared": DECLARED,
             "parts": self._parts(choice),
@@ -305,6 +307,7 @@ class Explorer:
         caps, known = self._caps(choice), advice.expected(choice)
         shown = {"choice": choice, "changes": found, "caps": caps, "known": known}
         shown |= {"better": advice.setting.objective.better, "shown": SHOWN}
+        shown["in_the_open"] = self.advice.planned(choice).sealing is None
         return {part: pieces.render(part=part, **shown) for part in ("changes", "caps")}
 
     def recommend(self, request: Request) -> Response:
@@ -386,6 +389,7 @@ class Explorer:
             "unit": advice.unit,
             "of": POINTS,
             "source": advice.source,
+            "tried": advice.tried,
             "done": advice.done,
             "problem": advice.problem,
             "recommended": recommended,

@@ -46,12 +46,9 @@ async function ask(query, entry = false) {
   if (answer.accuracy) setAccuracy(answer.accuracy);
   remember(answer.epsilon, entry);
   at("sentence").textContent = answer.words;
-  const first = answer.centring ? `, and ${digits(answer.centring)} for the centring round` : "";
-  const spare = answer.honesty?.spares ? ` and ${answer.honesty.spares}` : "";
   if (answer.honesty) colluding(answer.honesty);
   at("numbers").textContent =
-    `The plan costs epsilon = ${answer.cost}: ${answer.unit} = ${digits(answer.alpha)} for each of ${answer.rounds} rounds` +
-    `${spare}${first}. A run file asks for it with ${answer.asks}.`;
+    `The plan costs epsilon = ${answer.cost}: ${answer.each}. A run file asks for it with ${answer.asks}.`;
   at("odds").textContent = `${answer.odds[0].toUpperCase()}${answer.odds.slice(1)}.`;
   dots(answer.right);
   mark();
@@ -103,11 +100,13 @@ function mark() {
 }
 
 function dots(right) {
-  const circles = Array.from({ length: 100 }, (_, i) => {
-    const kind = i < Math.min(50, right) ? "chance" : i < right ? "gain" : "";
-    return `<circle class="${kind}" cx="${5 + (i % 20) * 10}" cy="${8 + Math.floor(i / 20) * 15}" r="4"/>`;
+  const marks = Array.from({ length: 100 }, (_, i) => {
+    const x = 5 + (i % 20) * 10, y = 8 + Math.floor(i / 20) * 15;
+    return i >= 50 && i < right
+      ? `<rect class="gain" x="${x - 4}" y="${y - 4}" width="8" height="8"/>` // a shape of its own: grey paper knows no orange
+      : `<circle class="${i < right ? "chance" : ""}" cx="${x}" cy="${y}" r="4"/>`;
   });
-  at("dots").innerHTML = circles.join("");
+  at("dots").innerHTML = marks.join("");
 }
 
 let pause;
@@ -152,7 +151,10 @@ at("copy").addEventListener("click", async () => {
 async function swept(found) {
   page.points = found.points;
   at("progress").textContent = found.problem || (found.done ? "" : `${found.points.length} of ${found.of} totals are tried.`);
-  if (found.source) at("source").textContent = at("source-2").textContent = found.source;
+  if (found.source) {
+    at("source").textContent = found.tried;
+    at("source-2").textContent = found.source.split(":")[0];
+  }
   for (const [part, html] of Object.entries(found.parts)) at(part).innerHTML = html;
   page.recommended = found.recommended;
   at("take").hidden = !found.done || !found.recommended.alpha;
