@@ -201,7 +201,7 @@ def test_what_a_notebook_shows_fits_and_is_accessible(notebook, tmp_path, view):
         "<style>:root{color-scheme:light dark}body{font:14px system-ui,sans-serif;margin:1rem}"
         ".out{overflow-x:auto}pre{margin:1.2em 0 .4em;white-space:pre-wrap;"
         "overflow-wrap:anywhere}svg{max-width:100%}"
-        "figure{background:#fff;display:inline-block;margin:0}</style>"
+        "figure{background:#fff;display:inline-block;margin:0}main{max-width:47em}</style>"
         f"<main><h1>Cells and what they show</h1>{''.join(parts)}</main></html>"
     )
     with chromium() as browser, Opened(browser, view) as opened:
@@ -215,4 +215,4 @@ def test_what_a_notebook_shows_fits_and_is_accessible(notebook, tmp_path, view):
         assert faults(opened.page) == []
         assert opened.errors == []
         if view == "wide":
-            keep(opened.page, f"notebook-{view}")
+            keep(opened.page, f"notebook-{view}", of="main")

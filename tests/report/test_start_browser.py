@@ -197,15 +197,19 @@ def test_the_whole_way_by_keyboard(browser, place, view):
         reach("#next")
         press("Enter")
         step(opened, "run")
-        for name in ("write", "cap", "check", "run", "report"):
-            reach(f"[data-deed={name}]:not(:disabled)")
+        names = ("write", "cap", "check", "run", "report")
+        reach("[data-deed=write]:not(:disabled)")
+        for name in names:
+            # the focus comes to the next one by itself
+            opened.until("name => document.activeElement.dataset.deed === name", name)
             press("Enter")
             opened.until(
                 "name => document.querySelector(`[data-deed=${name}]`)?.closest('li')"
                 ".querySelector('.state').innerText === 'done'",
                 name,
             )
-        reach("#to-report")
+        opened.until("document.activeElement.id === 'to-report'")
+        assert opened.text("#told") == "Write the report: done"
         finished(opened, place)
         assert "epsilon = 0.8 " in (place / "study/run.toml").read_text()
 

@@ -52,7 +52,7 @@ def test_all_is_read_without_noise_and_no_more_than_is_stated_with_a_budget(name
     clipped = found.answer == "a number" and mechanism in ("sum", "sealed")
     assert shares[:-1] == [1.0] * 10
     # clipped squares say of a number far from all points on which side it lies, and no more
-    assert (shares[-1] >= 0.9) if clipped else (shares[-1] == 1)
+    assert (shares[-1] > 0.4) if clipped else (shares[-1] == 1)
     assert found.certain.right == 1.0
     assert found.plain.epsilon == found.certain.epsilon == np.inf
     assert found.noisy.epsilon == pytest.approx(1.0, rel=3e-3)

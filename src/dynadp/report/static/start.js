@@ -314,7 +314,11 @@ function draw(now) {
   const list = now.deeds.length ? now.deeds
     : [{ name: "write", title: "Write the files", command: "", reads: "headers", state: "waiting", output: "" }];
   const first = list.find((deed) => deed.state !== "done");
-  const focused = document.activeElement?.dataset?.deed;
+  const drawn = JSON.stringify([now, older, list]);
+  if (drawn === page.drawn) return; // so that whoever reads what was printed keeps the place
+  page.drawn = drawn;
+  tell(list);
+  const held = document.activeElement?.dataset?.deed ?? document.activeElement?.dataset?.head;
   at("deeds").replaceChildren(...list.map((deed) => {
     const ready = deed === first && deed.state !== "running" && (now.began || !older);
     const again = deed.name === "write" && older && !now.began && !now.deeds.some((one) => one.state === "running");
@@ -323,13 +327,13 @@ function draw(now) {
     button.hidden = deed.state === "done" && !again;
     button.addEventListener("click", () => act(deed.name));
     return made("li", {},
-      made("div", { class: "head" }, made("h3", {}, deed.title), made("span", { class: `state ${deed.state}`, role: "status" }, WORDS[deed.state]), button),
+      made("div", { class: "head" }, made("h3", { tabindex: "-1", "data-head": deed.name }, deed.title), made("span", { class: `state ${deed.state}` }, WORDS[deed.state]), button),
       deed.command ? made("code", {}, deed.command) : null,
       made("p", { class: "soft" }, `Reads: ${deed.reads}.`),
       deed.output ? made("pre", { tabindex: "0", role: "region", "aria-label": `What ${deed.title} printed` }, deed.output) : null);
   }));
   const ready = at("deeds").querySelector("button.main:not(:disabled)");
-  if (focused) (at("deeds").querySelector(`[data-deed="${focused}"]:not([hidden]):not(:disabled)`) ?? ready)?.focus();
+  const running = list.find((deed) => deed.state === "running");
   const links = [];
   if (now.began) links.push(made("a", { href: `replay/` }, "Look at the run, round by round"));
   if (now.began) links.push(made("a", { href: "explore/" }, "Follow the run on its page"));
@@ -340,6 +344,8 @@ function draw(now) {
   if (now.finished) beside(now.run); else at("beside").hidden = true;
   at("after").hidden = links.length === 0;
   at("after").replaceChildren(...links.flatMap((link) => [link, " "]));
+  // whoever pressed a button by key stays where things happen, and comes to the next one by itself
+  if (held) (at("deeds").querySelector(running ? `[data-head="${running.name}"]` : `[data-deed="${held}"]:not([hidden]):not(:disabled)`) ?? ready ?? links.at(-1))?.focus();
   refresh();
 }
 
@@ -365,6 +371,13 @@ async function beside(own) {
 
 // whether the files that were written say something else than the answers do now
 const stale = () => page.deeds.length > 0 && page.complete && JSON.stringify(page.now.files) !== JSON.stringify(page.files);
+
+function tell(list) { // to those who hear the page: what began or ended
+  const states = list.map((deed) => `${deed.title}: ${WORDS[deed.state]}`);
+  const news = states.filter((words, i) => list[i].state !== "waiting" && !page.told?.includes(words));
+  if (page.told && news.length) at("told").textContent = news.join("; ");
+  page.told = states;
+}
 
 async function act(name) {
   const now = name === "write" ? await send("api/write", { answers: page.answers }) : await send("api/do", { deed: name });
