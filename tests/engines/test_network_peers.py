@@ -228,6 +228,19 @@ def test_another_configuration_ends_a_node_only_if_it_is_shown_just_now(tmp_path
     network.sound()
 
 
+def test_one_that_is_up_and_answers_no_greeting_is_waited_for_as_if_it_were_away(tmp_path, nursery):
+    network = Network.make(tmp_path / "home", nursery, nodes=2, patience=15)
+    north = network.start("north")
+    until(lambda: network.status("north")["state"] == "agreeing", "north to be up")
+    with session(network.silo("south").site(), PREFIX) as here:
+        hostile = Hostile(network, "south", here)
+        hostile.flap()
+        until(lambda: "south is up" in network.log("north"), "north to see it")
+        assert north.wait() == 4, network.said("north")
+    assert "waited 15 seconds for a greeting of south" in network.said("north")
+    assert "reserve" not in entries(network, "north")
+
+
 def test_another_configuration_ends_no_node_that_took_part_before(tmp_path, nursery):
     """Started again it goes on, though a neighbour that is up shows another one all the time."""
     network = Network.make(
