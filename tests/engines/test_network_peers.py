@@ -301,7 +301,11 @@ def test_a_hostile_member_stops_nobody_and_fills_nothing(tmp_path, nursery):
 
 
 class Flood:
-    """Connections that say rubbish, or nothing: so many in a second, until it is over."""
+    """Connections that say nothing, rubbish, the beginning of a TLS greeting, or one of rubbish: so
+    many in a second, until it is over.
+    """
+
+    SAID = (b"", None, b"\x16\x03\x01\x02\x00\x01\x00", b"\x16\x03\x01\x00\xf0" + bytes(240))
 
     def __init__(self, endpoint, each_second=20):
         host, _, port = endpoint.rpartition(":")
@@ -324,11 +328,9 @@ class Flood:
             with contextlib.suppress(OSError):
                 link = socket.create_connection(self.where, timeout=1)
                 self.count += 1
-                if self.count % 2:
-                    self.kept.append(link)
-                else:
-                    link.sendall(os.urandom(200))
-                    link.close()
+                said = self.SAID[self.count % len(self.SAID)]
+                link.sendall(os.urandom(200) if said is None else said)
+                self.kept.append(link)
 
 
 def test_an_outsider_that_keeps_knocking_keeps_nobody_out(tmp_path, nursery):
