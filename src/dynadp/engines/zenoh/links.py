@@ -286,7 +286,10 @@ class Links:
             )
         else:
             signs = self.goes_on and n > 0
-            self._until(lambda: want.missing(self.post), ask, what, signs=signs, letters=True)
+            silent = self.patience if self.goes_on and not signs else None  # all are needed then
+            self._until(
+                lambda: want.missing(self.post), ask, what, signs=signs, silent=silent, letters=True
+            )
 
     def agree(self, *, begun: bool = False) -> None:
         """Wait until all neighbours are up and run the same configuration; raise if one of them
