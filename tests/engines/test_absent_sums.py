@@ -385,6 +385,7 @@ def test_random_schedules(kind):
     seen = [schedule(kind, seed) for seed in range(8)]
     assert any(one.ended["NodeResult"] >= 3 for one in seen)
     assert sum(one.did["twin"] + one.did["crash"] for one in seen) > 4
+    assert sum(one.did["compared"] for one in seen) >= 4  # models of most of them
 
 
 def test_what_no_greeting_finds_is_counted_apart():

@@ -79,6 +79,26 @@ def test_one_is_killed_and_comes_back_and_finishes(network):
     assert len({network.vector(name).tobytes() for name in network.names}) == 1
 
 
+def test_one_that_is_up_and_silent_in_the_centring_round_stops_the_others(tmp_path, one_nursery):
+    """All are needed there: they stop, and lose nothing."""
+    privacy = {"mechanism": "dual", "epsilon": 4.0, "delta": 1e-5}
+    network = Network.make(tmp_path / "home", one_nursery, privacy=privacy, patience=PATIENCE)
+    network.run["network"] = {"on_absence": "go on", "patience": PATIENCE}
+    network.write_run()
+    silent, *rest = network.names
+    children = {name: network.start(name) for name in rest}
+    halted = network.start(silent, "--halt", "reserved:1")
+    assert {name: child.wait() for name, child in children.items()} == dict.fromkeys(rest, 4)
+    assert halted.code is None
+    for name in rest:
+        assert f"the centring round of {silent}" in network.said(name)
+    halted.kill()
+    halted.wait()
+    for name in network.names:
+        network.change(name, patience=60)
+    network.go()
+
+
 def test_one_that_is_up_and_silent_is_given_up_and_ends_as_left_behind(network):
     gone, *rest = network.names
     children = {name: network.start(name) for name in rest}

@@ -228,6 +228,19 @@ def test_another_configuration_ends_a_node_only_if_it_is_shown_just_now(tmp_path
     network.sound()
 
 
+def test_one_that_is_up_and_answers_no_greeting_is_waited_for_as_if_it_were_away(tmp_path, nursery):
+    network = Network.make(tmp_path / "home", nursery, nodes=2, patience=15)
+    north = network.start("north")
+    until(lambda: network.status("north")["state"] == "agreeing", "north to be up")
+    with session(network.silo("south").site(), PREFIX) as here:
+        hostile = Hostile(network, "south", here)
+        hostile.flap()
+        until(lambda: "south is up" in network.log("north"), "north to see it")
+        assert north.wait() == 4, network.said("north")
+    assert "waited 15 seconds for a greeting of south" in network.said("north")
+    assert "reserve" not in entries(network, "north")
+
+
 def test_another_configuration_ends_no_node_that_took_part_before(tmp_path, nursery):
     """Started again it goes on, though a neighbour that is up shows another one all the time."""
     network = Network.make(
@@ -288,7 +301,11 @@ def test_a_hostile_member_stops_nobody_and_fills_nothing(tmp_path, nursery):
 
 
 class Flood:
-    """Connections that say rubbish, or nothing: so many in a second, until it is over."""
+    """Connections that say nothing, rubbish, the beginning of a TLS greeting, or one of rubbish: so
+    many in a second, until it is over.
+    """
+
+    SAID = (b"", None, b"\x16\x03\x01\x02\x00\x01\x00", b"\x16\x03\x01\x00\xf0" + bytes(240))
 
     def __init__(self, endpoint, each_second=20):
         host, _, port = endpoint.rpartition(":")
@@ -311,11 +328,9 @@ class Flood:
             with contextlib.suppress(OSError):
                 link = socket.create_connection(self.where, timeout=1)
                 self.count += 1
-                if self.count % 2:
-                    self.kept.append(link)
-                else:
-                    link.sendall(os.urandom(200))
-                    link.close()
+                said = self.SAID[self.count % len(self.SAID)]
+                link.sendall(os.urandom(200) if said is None else said)
+                self.kept.append(link)
 
 
 def test_an_outsider_that_keeps_knocking_keeps_nobody_out(tmp_path, nursery):

@@ -2,8 +2,9 @@
 
 import json
 import socket
+import ssl
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from itertools import product
 
@@ -338,6 +339,53 @@ def test_an_address_begins_so_many_handshakes():
         gate.close()
 
 
+def greeting():
+    """What a client of TLS says first."""
+    said = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname="there")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return said.read()
+
+
+def test_what_only_begins_like_tls_counts_as_no_handshake(monkeypatch):
+    """It gets nowhere, and takes nothing from a member behind the same address."""
+    told, hello = [], greeting()
+    monkeypatch.setattr(gates, "BURST", 1.0)
+    gate, links = Gate("127.0.0.1:0", told.append), []
+    here = gate._socket.getsockname()
+    wrong = [
+        hello[:3],
+        hello[:-1],
+        b"\x16\x03\x01\x00\xf0" + bytes(240),
+        b"\x16\x03\x01\xff\xff" + hello[5:],
+        b"\x15" + hello[1:],
+        hello[:6] + bytes(3) + hello[9:],
+    ]
+    try:
+        with socket.create_server(("127.0.0.1", gate.inner)) as inner:
+            inner.settimeout(10.0)
+            for one in wrong * 4:
+                links.append(socket.create_connection(here, timeout=10.0))
+                with suppress(ConnectionError):
+                    links[-1].sendall(one)
+                    links[-1].shutdown(socket.SHUT_WR)
+            for link in links:  # the gate closes them all
+                with suppress(ConnectionError):
+                    assert link.recv(1) == b""
+            with socket.create_connection(here) as member:
+                member.sendall(hello + b"more")
+                link, _ = inner.accept()
+                with link:
+                    assert link.recv(len(hello) + 4, socket.MSG_WAITALL) == hello + b"more"
+    finally:
+        for link in links:
+            link.close()
+        gate.close()
+    assert "turned 127.0.0.1 away: it began no TLS handshake" in told
+    assert not any("handshakes in a second" in line for line in told)
+
+
 def test_an_address_that_says_nothing_keeps_no_other_out(monkeypatch):
     told = []
     monkeypatch.setattr(gates, "PENDING", 20)
@@ -350,10 +398,11 @@ def test_an_address_that_says_nothing_keeps_no_other_out(monkeypatch):
             for _ in range(30):
                 silent.append(socket.create_connection(here, source_address=("127.0.0.2", 0)))
             with socket.create_connection(here) as other:
-                other.sendall(b"\x16\x03\x01")
+                hello = greeting()
+                other.sendall(hello)
                 link, _ = inner.accept()
                 with link:
-                    assert link.recv(3, socket.MSG_WAITALL) == b"\x16\x03\x01"
+                    assert link.recv(len(hello), socket.MSG_WAITALL) == hello
     finally:
         for one in silent:
             one.close()

@@ -488,8 +488,11 @@ class Play:
                 if author == node.me and not stale:
                     assert n in spent, (author, kind, n)
                     assert body in {life.get(n) for life in lives}, (author, kind, n)
-        if network.copied:  # what a rolled back disk forgot it may have signed (maths.md 17)
+        if (
+            network.copied
+        ):  # a copied disk took part: what it forgot it may have signed (maths.md 17)
             return
+        self.did["compared"] += 1
         if self.kind == "admm":
             models = {}
             for result in ended.values():

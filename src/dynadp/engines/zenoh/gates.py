@@ -1,9 +1,9 @@
 """A gate in front of a node's listener: what is no TLS greeting never gets to it.
 
 Zenoh rests for a tenth of a second after each handshake that fails, so ten bad connections in a
-second keep everybody out. The gate takes connections first. One that does not begin a TLS
-handshake within some seconds is closed; those that do are handed on, as bytes, and from one
-address only so many in a second. TLS itself is between the two ends: a gate reads nothing.
+second keep everybody out. The gate takes connections first. One that does not say a whole TLS
+greeting within some seconds is closed; those that do are handed on, as bytes, and from one
+address only so many in a second. TLS itself is between the two ends: a gate reads nothing more.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ EACH = 64  # of them, from one address
 BURST, RATE = 20.0, 2.0  # handshakes from one address: at once, and in a second after that
 _ADDRESSES, _TRIES = 4096, 3  # that are told apart; of a session to find a port
 _BLOCK, _LINES = 2**16, 128
-_HELLO = b"\x16\x03"  # how a TLS handshake begins
+_HEAD, _LONGEST = 11, 2**14  # bytes that tell a TLS greeting from rubbish; of its first record
 
 
 class Gate:
@@ -95,13 +95,13 @@ class Gate:
             return None
         self._pending[address] += 1
         try:
-            first = await asyncio.wait_for(reader.readexactly(len(_HELLO)), WAIT)
+            first = await asyncio.wait_for(_hello(reader), WAIT)
         except (TimeoutError, asyncio.IncompleteReadError):
-            first = b""
+            first = None
         finally:
             self._pending[address] -= 1
             self._pending += Counter()  # forgets addresses that nothing is waited for of
-        if first != _HELLO:
+        if first is None:
             self._warn(f"turned {address} away: it began no TLS handshake")
             return None
         if not self._admits(address):
@@ -139,6 +139,18 @@ class Gate:
                 await asyncio.gather(*ways, return_exceptions=True)
         finally:
             out.transport.abort()
+
+
+async def _hello(reader: asyncio.StreamReader) -> bytes | None:
+    """Return a client's whole first record, of TLS 1.2 or 1.3; None where it is another thing."""
+    head = await reader.readexactly(_HEAD)  # type, version, length; type, length, version
+    length = int.from_bytes(head[3:5])
+    inside = 5 + length - _HEAD
+    if not (head[:2] == b"\x16\x03" and head[5] == 1 and head[9:] == b"\x03\x03"):
+        return None
+    if inside < 0 or length > _LONGEST or int.from_bytes(head[6:9]) + 4 < length:
+        return None
+    return head + await reader.readexactly(inside)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -287,7 +287,10 @@ class Links:
             )
         else:
             signs = self.goes_on and n > 0
-            self._until(lambda: want.missing(self.post), ask, what, signs=signs, letters=True)
+            silent = self.patience if self.goes_on and not signs else None  # all are needed then
+            self._until(
+                lambda: want.missing(self.post), ask, what, signs=signs, silent=silent, letters=True
+            )
 
     def agree(self, *, begun: bool = False) -> None:
         """Wait until all neighbours are up and run the same configuration; raise if one of them
@@ -322,7 +325,7 @@ class Links:
         absent = self.post.given_up | self.site.revoked() if begun else frozenset[str]()
         needed = [j for j in self.site.neighbours if j not in absent] or self.site.neighbours
 
-        def greet(needed: Collection[str], silent: float | None) -> None:
+        def greet(needed: Collection[str], silent: float) -> None:
             held.clear()
             try:
                 self._until(
@@ -341,7 +344,8 @@ class Links:
                 for letter in letters:
                     self.greetings.require_known(where, letter)
 
-        silent = self.patience / (1 if self.edges else _PART) if begun else None
+        # whoever is up answers a greeting at once, whatever it works on
+        silent = self.patience / (_PART if begun and not self.edges else 1)
         greet(needed, silent)
         self.agreed = True
         self._claim()
