@@ -468,7 +468,7 @@ def test_nodes_without_a_common_wire_refuse_each_other(tmp_path, one_nursery):
 # Version 0.1.0, whose wire is spoken no more.
 
 
-FIRST = "2472518"  # the last commit of version 0.1.0
+FIRST = "39ff98c"  # version 0.1.0, as it wrote tests/fixtures/v0.1.0
 
 
 @pytest.fixture(scope="session")
@@ -496,8 +496,12 @@ def first(tmp_path_factory):
     return start
 
 
-def old_ledger(network, name, first, out):
-    """Give a node a ledger of 0.1.0, which knew no anchors; returns the file that it writes to."""
+def old_member(network, name, first, out):
+    """Give a node a ledger of 0.1.0, which knew no anchors, and the run a file that 0.1.0 reads;
+    returns the file that the node writes to.
+    """
+    network.run["training"].pop("weights")
+    network.write_run()
     path = network.ledger(name)
     anchor_file(path).unlink()
     path.unlink()
@@ -517,7 +521,7 @@ def test_a_member_that_was_not_upgraded_is_refused_and_refuses(
     """Both ends say who has to upgrade; neither reserves or draws anything."""
     network = Network.make(tmp_path / "home", one_nursery, nodes=nodes, patience=40)
     old, *others = network.names
-    out = old_ledger(network, old, first, tmp_path / "old.out")
+    out = old_member(network, old, first, tmp_path / "old.out")
     near = [name for name in others if old in network.silo(name).part.neighbours]
     if order == "the old one first":
         process = first("node", network.file(old), out=out)
@@ -546,7 +550,7 @@ def test_a_member_that_is_upgraded_goes_on_with_its_old_files(tmp_path, one_nurs
     """The refused node takes part in the same run once it runs this version, with its ledger."""
     network = Network.make(tmp_path / "home", one_nursery, nodes=2)
     old, new = network.names
-    out = old_ledger(network, old, first, tmp_path / "old.out")
+    out = old_member(network, old, first, tmp_path / "old.out")
     child, process = network.start(new), first("node", network.file(old), out=out)
     assert process.wait(LONG) == 2, out.read_text()
     until(lambda: "has to upgrade dynadp" in network.log(new), "the refusal")
@@ -562,7 +566,7 @@ def test_behind_a_relay_it_is_refused_and_refuses(tmp_path, one_nursery, first):
     network, address = behind_a_relay(tmp_path / "home", one_nursery, nodes=2, patience=40)
     old, new = network.names
     network.change(old, patience=LONG)
-    out = old_ledger(network, old, first, tmp_path / "old.out")
+    out = old_member(network, old, first, tmp_path / "old.out")
     with relay(network, address):
         child, process = network.start(new), first("node", network.file(old), out=out)
         assert process.wait(LONG) == 2, out.read_text()

@@ -76,6 +76,7 @@ def confinement(unit):
 def test_a_relay_is_confined_as_a_node_is_and_writes_nothing():
     assert "ProtectSystem=strict" in confinement(RELAY)
     assert confinement(RELAY) == confinement(UNIT)
+    assert "\nLimitCORE=0\n" in confinement(UNIT)  # what the watchdog ends leaves no rows behind
     assert not re.search(r"^(StateDirectory|ReadWritePaths)=", RELAY.read_text(), re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -57,6 +58,8 @@ def test_a_node_is_scraped_from_its_start_to_its_end(network):
     running = network.start_all(*SLOWLY)
     until(lambda: (scraped(port) or {}).get(("dynadp_round",), 0) > 1, "metrics with rounds")
     found = scraped(port)
+    limits = Path(f"/proc/{running['north'].pid}/limits").read_text()
+    assert re.search(r"^Max core file size +0 ", limits, re.MULTILINE)  # rows would be in it
     assert found["dynadp_state", "running"] == 1
     assert found["dynadp_rounds",] == 40
     assert found["dynadp_neighbour_up", "south"] == found["dynadp_neighbour_up", "west"] == 1

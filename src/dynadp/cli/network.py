@@ -19,7 +19,7 @@ from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
 from dynadp.cli.logs import BoundedLog, JsonLines
 from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Address, Positive, option, out_option, user
 from dynadp.cli.output import Answer, prints_answer, round_bar
-from dynadp.cli.pools import share_pools
+from dynadp.cli.pools import leave_no_core, share_pools
 from dynadp.cli.verbosity import QUIET, verbosity
 from dynadp.errors import IdentityError
 
@@ -88,6 +88,7 @@ def node(node_file: str, consent: bool) -> Answer:
     is lost.
     """
     share_pools()
+    leave_no_core()
     silo = runs.SiloRun.load(node_file)
     if consent:
         from dynadp.cli.consent import require_consent
@@ -129,6 +130,7 @@ def relay(identity: str, listen: str, health: str | None, style: str) -> None:
     'relay'.
     """
     share_pools()
+    leave_no_core()
     found, of = runs.Identity.load(identity, datetime.now(UTC)), engines.RELAY
     if found.name != of:
         raise IdentityError(

@@ -155,7 +155,10 @@ class NodeHealth:
         numbers = {
             "dynadp_round": ("The last round that is over.", state["round"]),
             "dynadp_rounds": ("Rounds of the run.", state["rounds"]),
-            "dynadp_waiting": ("1 while it waits for a neighbour.", int(bool(state["waiting"]))),
+            "dynadp_waiting": (
+                "1 while it waits for a neighbour, the relay or its ledger.",
+                int(bool(state["waiting"])),
+            ),
             "dynadp_status_is_written": ("1 while status.json is new.", int(self.status.fresh)),
             "dynadp_certificate_end_timestamp_seconds": (
                 "When the certificate ends.",
