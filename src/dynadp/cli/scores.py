@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp import privacy, runs
-from dynadp.cli.measured import measure_lines, table_lines
+from dynadp.cli.measured import class_lines, curve_lines, measure_lines, table_lines
 from dynadp.cli.options import ANCHOR, COUNT, FILE, Positive, option, user
 from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import DataError, DeclarationError
@@ -214,6 +214,9 @@ def evaluate(
         others = {name: one for name, one in found.found.items() if name != "accuracy"}
         answer = {"version": 1, "public": True, "threshold": at, **found.to_json()}
         lines = [*measure_lines(others), *table_lines(loaded, found.confusion)]
+        several = isinstance(found, runs.ClassMeasures)
+        lines += class_lines(found.by_class) if isinstance(found, runs.ClassMeasures) else []
+        lines += curve_lines(found.calibration, several)
         return Answer(answer, [line, *lines, *_kept(loaded, calibrate)])
     if mu is not None and alpha is None and rows is None:
         return _histogram(model, loaded, given, opened, mu, wanted, calibrate, data)
@@ -291,6 +294,7 @@ def _histogram(
         several = len(model.classes) > 2
         table = released.counts if several else measured.confusion
         lines = [*measure_lines(found), *table_lines(model, table)]
+        lines += curve_lines(measured.calibration)
     if drowned:
         lines.append("Noise drowns the rows of a label: no probabilities were found.")
     return Answer(result, [line, *lines, *_kept(model, calibrate and not drowned)])

@@ -44,6 +44,7 @@ from .ledgers import set_caps as set_caps
 from .local import LocalRun as LocalRun
 from .measures import KINDS as KINDS
 from .measures import NAMES as NAMES
+from .measures import CalibrationBin as CalibrationBin
 from .measures import Measure as Measure
 from .measures import MeasureKind as MeasureKind
 from .measures import Measures as Measures
