@@ -397,6 +397,20 @@ def test_a_run_file_gives_probabilities_and_a_threshold(home, mechanism):
     assert public[at + 1].startswith(f"    {chance:.3f}: {share['value']:.3f} (")
 
 
+def test_a_threshold_that_noise_drowns_is_said_so(home):
+    home("sum", run="cost = { false_positive = 1, false_negative = 5 }")
+    quiet = Path("run.toml").read_text().replace("epsilon = 4.0", "epsilon = 0.05")
+    Path("run.toml").write_text(quiet)
+    done = dynadp("train run.toml --out run")
+    assert done.exit_code == 0, done.output
+    assert "gives no probabilities, and its threshold is 0, not the one" in done.output
+    assert load_model("run").threshold == 0
+    refused = dynadp("predict run test.csv --probability")
+    assert refused.exit_code == 2
+    assert "noise drowns the rows of a label" in refused.output
+    assert "calibration = true" not in refused.output
+
+
 def test_an_interrupted_run_still_has_its_histogram(home):
     """The partial model of a run that is whole is the whole model."""
     home("sealed")

@@ -227,7 +227,8 @@ def train(
     else:
         accuracy = f"No accuracy is shown: {result.evaluation_note}."
     title = f"Trained in {result.rounds} rounds. {result.statement}"
-    lines = [title, accuracy, f"Model: {folder / 'model.json'}"]
+    notes = [f"{words[0].upper()}{words[1:]}." for words in result.notes]
+    lines = [title, accuracy, *notes, f"Model: {folder / 'model.json'}"]
     return Answer(result.to_json(), lines)
 
 

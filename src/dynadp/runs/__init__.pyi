@@ -108,6 +108,7 @@ from .thresholds import Threshold as Threshold
 from .thresholds import threshold_at as threshold_at
 from .thresholds import threshold_for as threshold_for
 from .thresholds import with_threshold as with_threshold
+from .thresholds import without_probabilities as without_probabilities
 from .training import Trained as Trained
 from .training import centring_round as centring_round
 from .training import declared_rows as declared_rows
