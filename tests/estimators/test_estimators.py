@@ -689,6 +689,14 @@ def test_probabilities_thresholds_and_weights_of_a_fit(tmp_path):
         few.set_params(threshold="balanced").fit(X[:200], y[:200])
 
 
+@pytest.mark.parametrize("given", [{"threshold": 0.3}, {"threshold": "balanced"}, {"cost": (1, 2)}])
+def test_several_classes_have_no_threshold(given):
+    rng = np.random.default_rng(0)
+    model = NetworkClassifier(epsilon=1.0, delta=1e-5, data_norm=2.0, random_state=0, **given)
+    with pytest.raises(DeclarationError, match=f"{next(iter(given))} is .* there are 3 classes"):
+        model.fit(rng.uniform(-1, 1, (60, 2)), np.arange(60) % 3)
+
+
 @pytest.mark.parametrize(
     ("how", "words"),
     [

@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import balanced_accuracy_score, confusion_matrix, log_loss, roc_auc_score
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    confusion_matrix,
+    log_loss,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from dynadp import Topology, census, plan, train
 from dynadp.data.node_rows import NodeRows, StreamedShard
@@ -141,6 +150,12 @@ def test_a_run_file_from_check_to_report(folder, data, mechanism):
     assert report.exit_code == 0, report.output
     page = (folder / "out" / "report.html").read_text()
     assert "answered group-4" in page
+    assert "Each label against all others" in page
+    assert "How often its probabilities come true" in page
+    words = dynadp("evaluate out public.csv --public").output
+    recall = found.by_class["group-1"]["recall"].value
+    assert f"group-1: recall {recall:.3f} (" in words
+    assert "calibration: rows by probability of the answer that is given" in words
     before = found.found["log_loss"].value
     assert dynadp("evaluate out public.csv --public --calibrate").exit_code == 0
     after = evaluate(load_model(folder / "out"), data.test)
@@ -158,7 +173,7 @@ def test_answers_on_private_rows_are_charged(folder, data):
     assert np.shape(found["counts"]) == (J, J)
     held = evaluate(load_model(folder / "out"), source(folder / "north.csv"))
     assert np.abs(np.array(found["counts"]) - held.confusion).max() < 6 * found["noise"]
-    assert set(found["measures"]) == {"accuracy", "balanced_accuracy"}
+    assert set(found["measures"]) == {"accuracy", "balanced_accuracy", "precision"}
     value = held.found["accuracy"].value
     assert found["measures"]["accuracy"]["low"] < value < found["measures"]["accuracy"]["high"]
     one = dynadp("evaluate out north.csv --ledger north.sqlite --alpha 2")
@@ -354,14 +369,27 @@ def test_measures_agree_with_scikit_learn():
     expected = {
         "accuracy": np.mean(answers == y),
         "balanced_accuracy": balanced_accuracy_score(y, answers),
+        "precision": precision_score(y, answers, average="macro"),
         "auc": roc_auc_score(y, p, multi_class="ovr"),
+        "average_precision": average_precision_score(np.eye(3)[y], p),
         "log_loss": log_loss(y, p),
+        "brier": np.mean(np.sum((p - np.eye(3)[y]) ** 2, axis=1)),
     }
     assert {n: one.value for n, one in found.found.items()} == pytest.approx(expected)
     for one in found.found.values():
         assert one.low < one.value < one.high
+    for j, own in enumerate(found.by_class.values()):
+        assert own["recall"].value == recall_score(y == j, answers == j)
+        assert own["precision"].value == precision_score(y == j, answers == j)
+        assert own["auc"].value == pytest.approx(roc_auc_score(y == j, p[:, j]))
+        assert own["average_precision"].low < average_precision_score(y == j, p[:, j])
+    shares, chances = calibration_curve(answers == y, p.max(axis=1), n_bins=10)
+    assert [one.share.value for one in found.calibration] == pytest.approx(shares)
+    assert [one.probability for one in found.calibration] == pytest.approx(chances)
     missing = measures_of_classes(("a", "b", "c"), scores[y > 0], y[y > 0], None)
-    assert set(missing.found) == {"accuracy"}
+    assert set(missing.found) == {"accuracy", "precision"}
+    assert set(missing.by_class["a"]) == {"precision"}
+    assert missing.calibration == ()
     with pytest.raises(DynadpError, match="no rows"):
         measures_of_classes(("a", "b", "c"), scores[:0], y[:0], None)
 

@@ -29,6 +29,7 @@ from dynadp.planning.parts import Consortium
 from dynadp.planning.planner import plan
 from dynadp.planning.plans import Plan
 from dynadp.privacy.units import Unit
+from dynadp.report import charts_of_run
 from dynadp.runs.binned import histogram_measures
 from dynadp.runs.calibration import calibration_of
 from dynadp.runs.model import load_model
@@ -383,7 +384,32 @@ def test_a_run_file_gives_probabilities_and_a_threshold(home, mechanism):
     assert found["threshold"] == model.threshold
     assert {"log_loss", "brier"} <= set(found["measures"])
     assert dynadp("report run --out page.html").exit_code == 0
-    assert "by the histogram of scores" in Path("page.html").read_text()
+    page = Path("page.html").read_text()
+    assert "by the histogram of scores" in page
+    assert "How often its probabilities come true" in page
+    curve = histogram_measures(model.histogram, model.threshold, model.calibration).calibration
+    chart = charts_of_run("run")["calibration"].to_dict()
+    assert [one["share"] for one in chart["datasets"]["calibration"]] == [
+        one.share.value for one in curve
+    ]
+    public = dynadp("evaluate run test.csv --public").output.splitlines()
+    at = next(k for k, line in enumerate(public) if line.startswith("  calibration: rows by"))
+    chance, share = found["calibration"][0]["probability"], found["calibration"][0]["share"]
+    assert public[at + 1].startswith(f"    {chance:.3f}: {share['value']:.3f} (")
+
+
+def test_a_threshold_that_noise_drowns_is_said_so(home):
+    home("sum", run="cost = { false_positive = 1, false_negative = 5 }")
+    quiet = Path("run.toml").read_text().replace("epsilon = 4.0", "epsilon = 0.05")
+    Path("run.toml").write_text(quiet)
+    done = dynadp("train run.toml --out run")
+    assert done.exit_code == 0, done.output
+    assert "gives no probabilities, and its threshold is 0, not the one" in done.output
+    assert load_model("run").threshold == 0
+    refused = dynadp("predict run test.csv --probability")
+    assert refused.exit_code == 2
+    assert "noise drowns the rows of a label" in refused.output
+    assert "calibration = true" not in refused.output
 
 
 def test_an_interrupted_run_still_has_its_histogram(home):

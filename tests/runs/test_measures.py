@@ -312,6 +312,18 @@ def test_the_command_line_measures_and_calibrates(trained, tmp_path, monkeypatch
         assert len(ledger.spent()) == 1
 
 
+def test_what_is_charged_is_said_of_a_person_too(trained, tmp_path, monkeypatch):
+    model, rows = trained
+    monkeypatch.chdir(tmp_path)
+    several = replace(model, schema=model.schema.model_copy(update={"rows_per_person": 3}))
+    several.save("model.json")
+    write_rows(tmp_path / "rows.csv", rows)
+    ledger_at(tmp_path / "a.sqlite")
+    for how in ("mu = 0.1", "alpha = 0.05"):
+        done = dynadp(f"evaluate model.json rows.csv --ledger a.sqlite --{how.replace(' = ', ' ')}")
+        assert f"charged {how} for each of up to 3 rows of a person." in done.output
+
+
 # --------------------------------------------------------------------------------------------------
 # a positive label that is first in order, as a saved estimator has it
 

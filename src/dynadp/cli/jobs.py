@@ -112,7 +112,7 @@ def _check_lines(path: str, result: "RunCheck") -> Iterator[str]:
     yield f"{path} is sound: {result.topology}, {result.columns} columns with the intercept."
     most = "up to " if result.plan and result.plan.unit.added else ""
     for node, own in result.nodes.items():
-        line = f"  {node}: {most}{own.rows:,} rows"
+        line = f"  {node}: {most}{own.rows:,} row{'s' if own.rows != 1 else ''}"
         if own.epsilon is not None:
             line += f", epsilon = {privacy.upper_bound(own.epsilon)} in total"
         if own.ledger:
@@ -220,13 +220,15 @@ def train(
     elif found:
         accuracy = (
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
-            f"{found['rows']:,} rows (always the commoner label: {found['majority']:.1%}), "
+            f"{'about ' if found.get('noise') else ''}{found['rows']:,} rows (always the commoner "
+            f"label: {found['majority']:.1%}), "
             f"{result.evaluation_note}; in brackets a {NOISY if found.get('noise') else ONE}."
         )
     else:
         accuracy = f"No accuracy is shown: {result.evaluation_note}."
     title = f"Trained in {result.rounds} rounds. {result.statement}"
-    lines = [title, accuracy, f"Model: {folder / 'model.json'}"]
+    notes = [f"{words[0].upper()}{words[1:]}." for words in result.notes]
+    lines = [title, accuracy, *notes, f"Model: {folder / 'model.json'}"]
     return Answer(result.to_json(), lines)
 
 

@@ -1,14 +1,16 @@
 """Measures as lines of a terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynadp import runs
 
 if TYPE_CHECKING:
-    from dynadp.runs import Measure, Model
+    from dynadp.data import Value
+    from dynadp.runs import CalibrationBin, Measure, Model
 
 _WIDTH = 96  # of a table of labels and answers; --json has larger ones
+_CLASSES = 20
 
 
 def measure_lines(found: "Mapping[str, Measure]") -> list[str]:
@@ -20,6 +22,36 @@ def measure_lines(found: "Mapping[str, Measure]") -> list[str]:
         f"  {names[name]}: {written(one.value)} ({written(one.low)} to {written(one.high)})"
         for name, one in found.items()
     ]
+
+
+def curve_lines(curve: "Sequence[CalibrationBin]", several: bool = False) -> list[str]:
+    """The calibration curve, a line for each bin of probabilities."""
+    if not curve:
+        return []
+    what = "the answer that is given" if several else "the positive label"
+    lines = [f"  calibration: rows by probability of {what}, and the share for which it is right:"]
+    for one in curve:
+        value, low, high = (
+            f"{end:.3f}" for end in (one.share.value, one.share.low, one.share.high)
+        )
+        lines.append(f"    {one.probability:.3f}: {value} ({low} to {high}) of {one.rows:,}")
+    return lines
+
+
+def class_lines(found: "Mapping[Value, Mapping[str, Measure]]") -> list[str]:
+    """Measures of each class, a line each, where a terminal holds them."""
+    if not 0 < len(found) <= _CLASSES:
+        return []
+    wide = max(len(str(name)) for name in found)
+    lines = ["  by label, against all others:"]
+    for name, own in found.items():
+        parts = (
+            f"{kind.replace('_', ' ')} {one.value:.3f} ({one.low:.3f} to {one.high:.3f})"
+            for kind, one in own.items()
+            if kind in ("recall", "precision")
+        )
+        lines.append(f"    {str(name).rjust(wide)}: {', '.join(parts)}")
+    return lines
 
 
 def table_lines(model: "Model", table: Any) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynadp import privacy, runs
-from dynadp.cli.measured import measure_lines, table_lines
+from dynadp.cli.measured import class_lines, curve_lines, measure_lines, table_lines
 from dynadp.cli.options import ANCHOR, COUNT, FILE, Positive, option, user
 from dynadp.cli.output import Answer, prints_answer
 from dynadp.errors import DataError, DeclarationError
@@ -107,6 +107,11 @@ def predict(
 
     loaded = runs.load_model(model)
     if probability and not loaded.gives_probabilities:
+        if words := runs.without_probabilities(loaded):
+            raise DeclarationError(
+                f"{words}: run with a larger epsilon, or find them on public rows (dynadp evaluate "
+                "--public --calibrate)"
+            )
         raise DeclarationError(
             "this model gives no probabilities: its loss has a margin, so that scores are no "
             "log-odds. Run with calibration = true in [privacy], or calibrate the model (dynadp "
@@ -214,6 +219,9 @@ def evaluate(
         others = {name: one for name, one in found.found.items() if name != "accuracy"}
         answer = {"version": 1, "public": True, "threshold": at, **found.to_json()}
         lines = [*measure_lines(others), *table_lines(loaded, found.confusion)]
+        several = isinstance(found, runs.ClassMeasures)
+        lines += class_lines(found.by_class) if isinstance(found, runs.ClassMeasures) else []
+        lines += curve_lines(found.calibration, several)
         return Answer(answer, [line, *lines, *_kept(loaded, calibrate)])
     if mu is not None and alpha is None and rows is None:
         return _histogram(model, loaded, given, opened, mu, wanted, calibrate, data)
@@ -241,7 +249,7 @@ def evaluate(
     about = "about " if loaded.columns.hides_counts else ""
     line = (
         f"Accuracy about {released.accuracy:.1%} of {about}{released.rows:,} rows (noise: at most "
-        f"{released.margin:.1%} in 95 of 100 draws), charged alpha = {alpha:g}."
+        f"{released.margin:.1%} in 95 of 100 draws), charged {_charged(loaded, 'alpha', alpha)}."
     )
     return Answer(result, [line])
 
@@ -271,7 +279,7 @@ def _histogram(
     found = measured.found
     line = (
         "Measures of scores that were released with noise, with 95% intervals for noise and "
-        f"sampling; charged mu = {mu:g}."
+        f"sampling; charged {_charged(model, 'mu', mu)}."
     )
     result = {
         "version": 1,
@@ -291,6 +299,7 @@ def _histogram(
         several = len(model.classes) > 2
         table = released.counts if several else measured.confusion
         lines = [*measure_lines(found), *table_lines(model, table)]
+        lines += curve_lines(measured.calibration)
     if drowned:
         lines.append("Noise drowns the rows of a label: no probabilities were found.")
     return Answer(result, [line, *lines, *_kept(model, calibrate and not drowned)])
@@ -318,7 +327,7 @@ def _numbers(
     noisy = runs.noisy_target_measures(released, model.target)
     line = (
         "Measures from sums of errors that were released with noise, with 95% intervals for noise "
-        f"and sampling; charged mu = {mu:g}."
+        f"and sampling; charged {_charged(model, 'mu', mu)}."
     )
     result = {
         "version": 1,
@@ -332,6 +341,13 @@ def _numbers(
     if not noisy:
         lines = ["The noise is too large for these rows: no measure can be told from it."]
     return Answer(result, [line, *lines])
+
+
+def _charged(model: "Model", name: str, each: float) -> str:
+    """What a release costs: of one row, and of a person with several."""
+    rows = model.columns.rows_per_person
+    words = f"{name} = {each:g}"
+    return words if rows == 1 else f"{words} for each of up to {rows} rows of a person"
 
 
 def _kept(model: "Model", calibrate: bool) -> list[str]:

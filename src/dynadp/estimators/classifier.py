@@ -320,6 +320,12 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc
         if schema is not None and declared is None:
             declared = list(schema.label.classes)
         self.classes_, codes = encode_classes(y, declared)
+        given = "threshold" if self.threshold is not None else "cost"
+        if len(self.classes_) > 2 and getattr(self, given) is not None:
+            raise DeclarationError(
+                f"{given} is {getattr(self, given)!r}, and there are {len(self.classes_)} classes, "
+                "of which the one with the largest score is answered; leave it out"
+            )
         read = "read off y and treated as public; declare classes= if they are not"
         words = {"classes": read if declared is None else "declared"}
         return codes, len(self.classes_), words

@@ -14,6 +14,7 @@ from dynadp.runs import (
     NAMES,
     TARGET_NAMES,
     ClassMeasures,
+    Measure,
     Measures,
     Model,
     TargetMeasures,
@@ -28,8 +29,8 @@ PRIVATE = (
     "file to see one"
 )
 HISTOGRAM = (
-    "the private rows of all nodes that it was trained on, by the histogram of scores that the "
-    "last round released with noise, so that all numbers are estimates"
+    "the private rows of the nodes that sent sums, each weighing what it does in the model, by the "
+    "histogram of scores that the last round released with noise, so that all numbers are estimates"
 )
 
 
@@ -54,6 +55,11 @@ class Accuracy:
         What intervals are for, in words.
     classes, table
         The same of several classes: the label's values, and the numbers.
+    each
+        Of several classes: each value, and its measures with intervals by name.
+    curve
+        The calibration curve, where there are probabilities: ``probability``, ``share``, ``low``,
+        ``high`` and ``rows`` of each bin.
     """
 
     note: str
@@ -67,6 +73,8 @@ class Accuracy:
     interval: str = ONE
     classes: tuple[Value, ...] = ()
     table: tuple[tuple[int, ...], ...] = ()
+    each: tuple[tuple[Value, Mapping[str, Measure]], ...] = ()
+    curve: tuple[Mapping[str, float], ...] = ()
     mean_error: float | None = None
 
     @classmethod
@@ -90,6 +98,17 @@ class Accuracy:
             confusion=found.confusion if isinstance(found, Measures) else {},
             classes=found.classes if isinstance(found, ClassMeasures) else (),
             table=found.confusion if isinstance(found, ClassMeasures) else (),
+            each=tuple(found.by_class.items()) if isinstance(found, ClassMeasures) else (),
+            curve=tuple(
+                {
+                    "probability": one.probability,
+                    "share": one.share.value,
+                    "low": one.share.low,
+                    "high": one.share.high,
+                    "rows": one.rows,
+                }
+                for one in found.calibration
+            ),
             interval=interval,
         )
 
@@ -100,6 +119,11 @@ class Accuracy:
             (TARGET_NAMES[name], one.value, one.low, one.high) for name, one in found.found.items()
         )
         return cls(note=note, rows=found.rows, others=others, mean_error=found.mean_error)
+
+    @property
+    def chance(self) -> str:
+        """Whose probability the curve is about."""
+        return "the answer that is given" if self.classes else "the positive label"
 
     @property
     def range(self) -> str:

@@ -199,6 +199,32 @@ def coefficients(rows: Sequence[Mapping[str, Any]], intervals: bool) -> Any:
     )
 
 
+def calibration(rows: Sequence[Mapping[str, Any]], chance: str) -> Any:
+    """How often rows of about equal probability are as the probability says: on the dashed line
+    where it is right.
+
+    Parameters
+    ----------
+    rows
+        ``probability``, ``share``, ``low``, ``high``, ``rows``.
+    chance
+        Of what, for the axes.
+    """
+    scale = {"domain": [0, 1], "nice": False}
+    x = alt.X("probability:Q").title(f"probability of {chance}").axis(tickCount=6).scale(**scale)
+    y = alt.Y("share:Q").title("share of the rows").axis(tickCount=6).scale(**scale)
+    ends = alt.Chart({"values": [{"at": 0}, {"at": 1}]})
+    ideal = ends.mark_line(color=GREY, strokeDash=[5, 4]).encode(x="at:Q", y="at:Q")
+    base = _named("calibration").encode(x=x)
+    tips = [alt.Tooltip(f"{n}:Q", format=".3~g") for n in ("probability", "share", "low", "high")]
+    dots = base.mark_point(color=BLUE, filled=True, size=50, opacity=1)
+    return alt.layer(
+        ideal,
+        base.mark_rule(color=BLUE, strokeWidth=2).encode(y="low:Q", y2="high:Q"),
+        dots.encode(y=y, tooltip=[*tips, "rows:Q"]),
+    ).properties(width=WIDTH, height=HEIGHT, datasets={"calibration": list(rows)})
+
+
 def spec(chart: Any) -> dict[str, Any]:
     """For the page: as wide as its place, without colours of text, which the page puts in."""
     return _plain(chart) | {

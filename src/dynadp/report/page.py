@@ -183,7 +183,8 @@ def report(path: str | Path) -> str:
         loser, own = worst(events, view.plan.delta)
         honesty = Honesty.of(own, view.plan.delta)
     model = ModelView.read(view)
-    charts = run_figures.made(view, events, honesty, model)
+    accuracy = public_accuracy(view)
+    charts = run_figures.made(view, events, honesty, model, accuracy)
     pictures = {name: figures.svg(chart) for name, chart in charts.items()}
     pictures["network"] = drawing(view.topology, where)
     page: str = (
@@ -210,7 +211,7 @@ def report(path: str | Path) -> str:
             in_words=in_words(where),
             budgets=budgets,
             missing=[p for p in view.topology.nodes if p not in budgets],
-            accuracy=public_accuracy(view),
+            accuracy=accuracy,
             charged=charged_accuracies(budgets),
             style=(STATIC / "style.css").read_text(encoding="utf-8"),
             config=json.dumps(view.record.config, indent=1),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from dynadp.report import figures
+from dynadp.report.accuracy import Accuracy, public_accuracy
 from dynadp.report.budgets import over_rounds, planned_cost, worst
 from dynadp.report.charts import require
 from dynadp.report.coefficients import ModelView
@@ -24,8 +25,9 @@ def charts_of_run(path: str | Path) -> dict[str, Any]:
     -------
     dict
         Of ``disagreement``, ``change`` and ``apart`` (over rounds), ``totals`` (epsilon over
-        rounds), ``collusion epsilon`` and ``collusion right`` (of sealed sums) and ``coefficients``
-        those that the run has. Nothing but what was declared or released is in them.
+        rounds), ``collusion epsilon`` and ``collusion right`` (of sealed sums), ``coefficients``
+        and ``calibration`` those that the run has. Nothing but what was declared or released, and
+        measures on public rows, is in them.
     """
     require()
     view = RunView.read(path)
@@ -33,11 +35,15 @@ def charts_of_run(path: str | Path) -> dict[str, Any]:
     honesty = None
     if events and view.plan:
         honesty = Honesty.of(worst(events, view.plan.delta)[1], view.plan.delta)
-    return made(view, events, honesty, ModelView.read(view))
+    return made(view, events, honesty, ModelView.read(view), public_accuracy(view))
 
 
 def made(
-    view: RunView, events: Any, honesty: Honesty | None, model: ModelView | None
+    view: RunView,
+    events: Any,
+    honesty: Honesty | None,
+    model: ModelView | None,
+    accuracy: Accuracy,
 ) -> dict[str, Any]:
     """Make them of what was read."""
     found: dict[str, Any] = {}
@@ -55,4 +61,6 @@ def made(
             found[f"collusion {name}"] = chart
     if model:
         found["coefficients"] = figures.coefficients(model.rows, bool(model.basis))
+    if accuracy.curve:
+        found["calibration"] = figures.calibration(accuracy.curve, accuracy.chance)
     return found

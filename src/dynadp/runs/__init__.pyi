@@ -45,6 +45,7 @@ from .ledgers import set_caps as set_caps
 from .local import LocalRun as LocalRun
 from .measures import KINDS as KINDS
 from .measures import NAMES as NAMES
+from .measures import CalibrationBin as CalibrationBin
 from .measures import Measure as Measure
 from .measures import MeasureKind as MeasureKind
 from .measures import Measures as Measures
@@ -108,6 +109,7 @@ from .thresholds import Threshold as Threshold
 from .thresholds import threshold_at as threshold_at
 from .thresholds import threshold_for as threshold_for
 from .thresholds import with_threshold as with_threshold
+from .thresholds import without_probabilities as without_probabilities
 from .training import Trained as Trained
 from .training import centring_round as centring_round
 from .training import declared_rows as declared_rows

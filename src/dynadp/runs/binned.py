@@ -130,8 +130,13 @@ def _of_classes(histogram: NoisyHistogram) -> dict[str, Measure]:
         "balanced_accuracy": lambda h: float(
             np.mean([_share(h[j, j], h[j].sum()) for j in range(J)])
         ),
+        "precision": lambda h: float(np.mean([_share(h[j, j], h[:, j].sum()) for j in range(J)])),
     }
-    known = {"accuracy": h.sum() / J, "balanced_accuracy": h.sum(axis=1).min()}
+    known = {
+        "accuracy": h.sum() / J,
+        "balanced_accuracy": h.sum(axis=1).min(),
+        "precision": h.sum(axis=0).min(),
+    }
     floor = FAINT * max(histogram.noise, 1.0) * sqrt(J)
     return {n: _measured(histogram, of) for n, of in functions.items() if known[n] > floor}
 
@@ -168,8 +173,11 @@ def _auc(h: Array) -> float:
 
 
 def _average_precision(h: Array) -> float:
-    """sum of (recall gained) x precision, from the highest bin down."""
-    right, all_ = np.cumsum(h[1, ::-1]), np.cumsum(h.sum(axis=0)[::-1])
+    """sum of (recall gained) x precision, from the highest bin down, where half of the bin's own
+    rows come first: rows of a bin are in random order.
+    """
+    yes, rows = h[1, ::-1], h.sum(axis=0)[::-1]
+    right, all_ = np.cumsum(yes) - yes / 2, np.cumsum(rows) - rows / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         precision = np.where(all_ > 0, np.clip(right / all_, 0.0, 1.0), 0.0)
-    return _share(float(h[1, ::-1] @ precision), float(h[1].sum()))
+    return _share(float(yes @ precision), float(h[1].sum()))

@@ -11,10 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array
-from dynadp._intervals import Z
 from dynadp.data import Value
 from dynadp.errors import DataError
-from dynadp.runs.measures import Measure, auc, share
+from dynadp.runs.measures import (
+    CalibrationBin,
+    Measure,
+    auc,
+    average_precision,
+    calibration_curve,
+    mean,
+    share,
+)
+
+_MEANS = {  # of what each class has
+    "balanced_accuracy": "recall",
+    "precision": "precision",
+    "auc": "auc",
+    "average_precision": "average_precision",
+}
 
 
 @dataclass(frozen=True)
@@ -28,14 +42,21 @@ class ClassMeasures:
     confusion
         Numbers of rows by label (rows) and answer (columns).
     found
-        By name: the accuracy; its mean over classes of equal weight; the mean over classes of the
-        area under the ROC curve of one against the rest; the log-loss, where there are
-        probabilities. A measure is missing where it is not defined.
+        By name: the accuracy; its mean over classes of equal weight; the means over classes of the
+        precision, and of the area under the ROC curve and the average precision of one against the
+        rest; where there are probabilities, log-loss and Brier score, the mean of the squared
+        distance from probabilities to the class. A measure is missing where it is not defined.
+    by_class
+        Recall, precision, area and average precision of each class, where they are defined.
+    calibration
+        How often answers of about equal probability are right; empty without probabilities.
     """
 
     classes: tuple[Value, ...]
     confusion: tuple[tuple[int, ...], ...]
     found: Mapping[str, Measure] = field(repr=False)
+    by_class: Mapping[Value, Mapping[str, Measure]] = field(default_factory=dict, repr=False)
+    calibration: tuple[CalibrationBin, ...] = field(default=(), repr=False)
 
     @property
     def rows(self) -> int:
@@ -59,6 +80,11 @@ class ClassMeasures:
             "classes": list(self.classes),
             "confusion": [list(row) for row in self.confusion],
             "measures": {name: found.to_json() for name, found in self.found.items()},
+            "by_class": [
+                {"class": one, **{name: found.to_json() for name, found in own.items()}}
+                for one, own in self.by_class.items()
+            ],
+            "calibration": [one.to_json() for one in self.calibration],
         }
 
 
@@ -81,22 +107,39 @@ def measures_of_classes(
     if not len(y):
         raise DataError("there are no rows to measure on")
     J = len(classes)
-    table = confusion_table(scores.argmax(axis=1), y, J)
+    answers = scores.argmax(axis=1)
+    table = confusion_table(answers, y, J)
     accuracy = share(int(np.trace(table)), len(y))
     assert accuracy is not None
+    each = [_of_one(scores, y, table, j) for j in range(J)]
     found: dict[str, Measure | None] = {"accuracy": accuracy}
-    found["balanced_accuracy"] = _middle(
-        [share(int(own[j]), int(own.sum())) for j, own in enumerate(table)]
-    )
-    found["auc"] = _middle([auc(_against(scores, j), y == j) for j in range(J)])
+    for name, part in _MEANS.items():
+        found[name] = _middle([own[part] for own in each])
+    curve: tuple[CalibrationBin, ...] = ()
     if probabilities is not None:
-        p = np.clip(probabilities[np.arange(len(y)), y], 1e-15, 1.0)
-        values = -np.log(p)
-        spread = Z * float(values.std(ddof=1)) / sqrt(len(y)) if len(y) > 1 else float(values[0])
-        mean = float(values.mean())
-        found["log_loss"] = Measure(mean, max(mean - spread, 0.0), mean + spread)
+        own = probabilities[np.arange(len(y)), y]
+        found["log_loss"] = mean(-np.log(np.clip(own, 1e-15, 1.0)))
+        found["brier"] = mean(np.sum(probabilities**2, axis=1) - 2 * own + 1)
+        curve = calibration_curve(probabilities.max(axis=1), answers == y)
+    by_class = {
+        classes[j]: {name: one for name, one in own.items() if one is not None}
+        for j, own in enumerate(each)
+    }
     made = {name: one for name, one in found.items() if one is not None}
-    return ClassMeasures(tuple(classes), tuple(map(tuple, table.tolist())), made)
+    return ClassMeasures(tuple(classes), tuple(map(tuple, table.tolist())), made, by_class, curve)
+
+
+def _of_one(
+    scores: Array, y: NDArray[np.int64], table: NDArray[np.int64], j: int
+) -> dict[str, Measure | None]:
+    """Measures of one class against the rest."""
+    right, speaks = int(table[j, j]), _against(scores, j)
+    return {
+        "recall": share(right, int(table[j].sum())),
+        "precision": share(right, int(table[:, j].sum())),
+        "auc": auc(speaks, y == j),
+        "average_precision": average_precision(speaks, y == j),
+    }
 
 
 def confusion_table(

@@ -37,7 +37,7 @@ from dynadp.runs.record import SETTINGS, Kind, RunRecord
 from dynadp.runs.results import NodeCheck, RunCheck, RunResult
 from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.scoring import evaluate, evaluate_target, released_measures
-from dynadp.runs.thresholds import with_threshold
+from dynadp.runs.thresholds import with_threshold, without_probabilities
 from dynadp.runs.training import train
 
 # these parts of a plan must be the same when a run goes on: the rest follows from them, or is words
@@ -384,6 +384,7 @@ class LocalRun:
             rounds=rounds,
             evaluation=evaluation,
             evaluation_note=note,
+            notes=tuple(filter(None, [without_probabilities(model, self.file.run.wanted)])),
             statement=model.privacy["statement"],
             epsilon=model.privacy.get("epsilon"),
             delta=model.privacy.get("delta"),

@@ -185,9 +185,9 @@ def measure_of(
     if probabilities is None:
         return None
     if name == "brier":
-        return _mean((probabilities - positive) ** 2)
+        return mean((probabilities - positive) ** 2)
     p = np.clip(probabilities, _LEAST, 1 - _LEAST)
-    return _mean(-np.where(positive, np.log(p), np.log1p(-p)))
+    return mean(-np.where(positive, np.log(p), np.log1p(-p)))
 
 
 def _table(scores: Array, positive: NDArray[np.bool_], threshold: float) -> dict[str, int]:
@@ -311,7 +311,7 @@ def calibration_curve(
     return tuple(made)
 
 
-def _mean(values: Array) -> Measure:
+def mean(values: Array) -> Measure:
     """The mean, with a normal interval."""
     value = float(values.mean())
     spread = Z * float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else value

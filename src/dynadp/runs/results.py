@@ -122,6 +122,8 @@ class RunResult(_InFolder):
         The total; None where nothing is protected.
     nodes
         epsilon of each node.
+    notes
+        What was asked for and could not be.
     """
 
     simulation: bool
@@ -133,6 +135,7 @@ class RunResult(_InFolder):
     delta: float | None = None
     protected: bool = False
     nodes: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

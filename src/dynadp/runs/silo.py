@@ -70,7 +70,7 @@ from dynadp.runs.run_file import RunFile, load_run_file, load_schema
 from dynadp.runs.standing import LedgerWait, Standing
 from dynadp.runs.status import SHOWN
 from dynadp.runs.status_writer import SOON, StatusWriter
-from dynadp.runs.thresholds import with_threshold
+from dynadp.runs.thresholds import with_threshold, without_probabilities
 
 ENVELOPE = 2**16  # bytes around a letter, at most
 # a run folder may hold these before the run is agreed on
@@ -476,6 +476,8 @@ class SiloRun:
                         self.file.run.wanted,
                     )
                     folder.finish(model)
+                    if words := without_probabilities(model, self.file.run.wanted):
+                        LOG.warning("%s", words)
                     if outcome.members:
                         LOG.warning(
                             "the model is of %s, who were there in the end; nodes that ended with "

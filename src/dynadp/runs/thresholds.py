@@ -54,6 +54,21 @@ def with_threshold(model: Model, wanted: Threshold | None) -> Model:
     return replace(model, threshold=threshold_for(model, wanted))
 
 
+def without_probabilities(model: Model, wanted: Threshold | None = None) -> str | None:
+    """Say that a histogram of scores was released and gives no probabilities, and what that does to
+    the threshold that is wanted; None where that is not so.
+    """
+    if model.histogram is None or model.calibration is not None:
+        return None
+    words = (
+        "noise drowns the rows of a label in the histogram of scores that the last round released, "
+        "so the model gives no probabilities"
+    )
+    if wanted is None or isinstance(wanted, int | float):
+        return words
+    return f"{words}, and its threshold is {model.threshold:g}, not the one that was asked for"
+
+
 def threshold_for(model: Model, wanted: Threshold | None) -> float:
     """Return the threshold of a model's scores; scores above it get the second class.
 
