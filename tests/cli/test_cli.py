@@ -68,6 +68,7 @@ def answered(tmp_path_factory):
     return folder, CliRunner().invoke(main, ["demo", "--json", "--out", str(folder)])
 
 
+@pytest.mark.slow
 def test_demo_leaves_a_run_with_pictures_and_a_table(shown, answered):
     folder, process = shown
     assert process.returncode == 0

@@ -163,6 +163,7 @@ def falling(rows, k):
     return found / (np.linalg.norm(found, axis=1).max() * (1 + 1e-9))
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("rows", "how"),
     [

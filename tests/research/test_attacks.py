@@ -243,6 +243,7 @@ def test_algorithm_1_tells_everybody_who_is_in(made):
         assert found.to_json()["odds"] is None
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(("mechanism", "alpha"), PRIVATE)
 def test_private_runs_stay_below_what_the_accountant_allows(made, mechanism, alpha):
     runs = 400

@@ -226,6 +226,7 @@ CASE = worst_cases(1)[0]
 CURVED = replace(worst_cases(2)[0], loss=HuberHinge(0.2, 0.1), heard=np.array([0.5, -0.2]), C=2.0)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_the_exact_ratio_is_a_ratio_of_densities(mechanism, rounds):
@@ -247,6 +248,7 @@ def test_without_the_jacobian_it_would_not_be_one(monkeypatch):
     assert abs(ratio.mean() - 1) > 8 * ratio.std() / np.sqrt(n)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_no_pair_that_is_searched_passes_the_bound(mechanism, dimension):
@@ -274,6 +276,7 @@ def test_some_draw_comes_within_two_percent_of_the_bound(mechanism, dimension):
 # our mechanisms
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("mechanism", [Primal(), Dual()], ids=str)
 @pytest.mark.parametrize("dimension", [1, 2])
 def test_one_round_reaches_most_of_the_claim_and_never_more(mechanism, dimension):

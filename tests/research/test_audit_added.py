@@ -31,6 +31,7 @@ def swapped(case):
     return replace(case, rows=case.other, other=case.rows)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("m", M)
 @pytest.mark.parametrize("mechanism", LAPLACE, ids=str)
 @pytest.mark.parametrize("dimension", [1, 2, 3])
@@ -47,6 +48,7 @@ def test_no_density_ratio_passes_what_adding_m_rows_may_lose(mechanism, dimensio
                 assert ratio <= node.log_ratio_bound * (1 + 1e-9)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("m", M)
 @pytest.mark.parametrize("mechanism", GAUSSIAN, ids=str)
 @pytest.mark.parametrize("dimension", [1, 2, 3])

@@ -28,6 +28,7 @@ def audited(mechanism=None, rounds=1, cases=None, **more):
     )
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("mechanism", "more"),
     [

@@ -78,6 +78,7 @@ def test_draws_of_histograms_and_a_mutant_that_forgets_the_root():
     assert mutant.mu_lower > mutant.mu_claimed
 
 
+@pytest.mark.slow
 def test_a_sealed_histogram_whose_nodes_collude():
     """The claim is for as many as planned, and a larger one where more collude."""
     how = {"rounds": 2, "draws": 20_000, "source": Stream(1), "cases": worst_sum_cases(1)[:1]}
@@ -96,6 +97,7 @@ def test_the_command_line_audits_histograms():
     assert "expected 2 or more" in refused.output
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
 def test_private_measures_and_a_mutant_that_forgets_the_second_cell(adjacency):
     """The area under the curve, a confusion table and the cells themselves, of a release of its

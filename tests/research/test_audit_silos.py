@@ -127,6 +127,7 @@ def test_sealed_sums_at_all_silos():
     assert found.mu_claimed >= found.largest_shift
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("mechanism", [Primal(), Dual()], ids=str)
 @pytest.mark.parametrize("silos", SILOS)
 def test_admm_by_the_set_of_silos(mechanism, silos):
@@ -194,6 +195,7 @@ def planned(rows, m):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_person_with_a_thousand_rows_loses_what_was_declared(tmp_path, streamed):
     """Two files that differ in her rows alone, and all that is sent of them."""

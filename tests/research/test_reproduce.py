@@ -85,6 +85,7 @@ def test_settings_are_the_papers():
     assert FULL.draws == 50
 
 
+@pytest.mark.slow
 def test_numbers_repeat_to_the_last_bit(data, result):
     again = reproduce(data, "census rows made here (synthetic)", TINY)
     assert json.dumps(again) == json.dumps(result)

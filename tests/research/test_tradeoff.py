@@ -342,6 +342,7 @@ def test_a_run_file_asks_for_the_designed_alpha(place):
     assert sum(losses) == pytest.approx(3 * alpha)
 
 
+@pytest.mark.slow
 def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place):
     text = (place / "run.toml").read_text()
     assert "# mechanism =" in text
