@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 PAGE = HERE / "first-run.md"
 TEXT = """# A first run on your own rows
 
-From nothing to predictions, as typed in a terminal. This page is made by `python docs/make_first_run.py`, which types the commands and keeps what they print. On a machine with two cores everything below takes about half a minute, most of it the demo and its pictures; installing takes as long as your package index does.
+This page takes you from nothing to predictions on your own files, with commands typed in a terminal. It is made by `python docs/make_first_run.py`, which types the commands and keeps what they print. On a machine with two cores everything below takes about half a minute, most of it the demo and its pictures; installing takes as long as your package index does.
 
 ## Install, and look at the demo
 

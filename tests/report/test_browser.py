@@ -241,6 +241,12 @@ def test_the_page_keeps_its_meaning_in_grey_on_paper(browser, address):
         )
         assert len(set(dashes)) == 4
         assert "none" not in dashes
+        marks = "all => new Set(all.map((one) => one.localName)).size"
+        assert (
+            page.locator("#dots .chance, #dots .gain").evaluate_all(marks) == 2
+        )  # not colour alone
+        whole = "one => one.scrollHeight <= one.clientHeight + 1"
+        assert page.locator("#text").evaluate(whole)  # the run file is not cut
         for button in page.locator("button, .button").all():
             assert not button.is_visible()
         for box in page.locator("svg").evaluate_all(
@@ -341,7 +347,7 @@ def test_the_loss_if_more_collude_follows_the_choice(browser, sealed_address):
         assert [row[:2] for row in rows] == [["1 ✓ planned", "2"], ["2", "1"]]
         assert float(rows[0][3]) < float(rows[1][3]) < 2.9  # of the run it is 2.95
         assert opened.text("#honest tbody") == run  # what is done is done
-        assert "and 1 spare attempt" in opened.text("#numbers")
+        assert " in 1 spare attempt." in opened.text("#numbers")
         assert "as long as 2 of the 3 nodes are honest" in opened.text("#sentence")
         assert opened.errors == []
         assert opened.page.evaluate("window.broken") == []

@@ -334,6 +334,13 @@ def test_the_page_has_everything_before_any_script_runs(advice):
         assert f'<th scope="row" class="number">{point["epsilon"]:g}</th>' in text
     for one in changes(advice.setting, 0.447, advice.expected):
         assert one.name in text
+    rows = re.findall(r"<tr.*?</tr>", text[text.index('id="changes"') : text.index('id="caps"')])
+    shown = [re.findall(r"<td[^>]*>([^<]*)</td>", row)[:2] for row in rows[2:]]
+    planned = round(answer["accuracy"]["median"], 1)
+    for accuracy, gain in shown:  # numbers that people subtract
+        less = 0.0 if gain == "about 0" else float(gain)
+        assert float(accuracy) - planned == pytest.approx(less, abs=1e-6)
+    assert len(shown) == 5
     assert "good value: epsilon 1 to 3" in text
     assert '<form method="get">' in text
     assert 'value="0.447"' in text

@@ -225,7 +225,7 @@ def test_from_a_total_to_alpha_as_the_planner_says(page, swept, epsilon):
             f"{between[1]:.3g}; on census"
         )
         assert marked in got["words"]
-    assert "commoner answer is right for 76.0." in got["words"]
+    assert "commoner answer is right for 76.0 in 100." in got["words"]
     tried = page.get(f"/{TOKEN}/").text
     assert "widened by the sampling error (95%) of the rows; 250 rows are measured on" in tried
 

@@ -14,7 +14,11 @@ from dynadp.privacy.accountant import worst_node
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.ledger.summary import LedgerSummary
 from dynadp.privacy.statements import upper_bound
+from dynadp.report.explore.serve import explorer
+from dynadp.report.replay.app import Replay
+from dynadp.report.run_figures import charts_of_run
 from dynadp.runs.folder import load_run
+from support.page_client import TOKEN, Client
 from support.typed import answer, dynadp
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +70,13 @@ def words(text):
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
+def opened(path):
+    """The text of the page that `dynadp explore` serves."""
+    shown = explorer(str(path))
+    shown.watch.look()
+    return words(Client(shown).get(f"/{TOKEN}/").text)
+
+
 def epsilons(text):
     return set(re.findall(r"epsilon = ([\d.]+\d)", text))
 
@@ -81,10 +92,16 @@ def test_the_total_is_one_number_everywhere(home, epsilon):
         "report": words((home / "report.html").read_text()),
         "certificate": json.loads((home / "c.json").read_text())["guarantee"],
         "ledger": dynadp("ledger", "show", f"{home}/north.sqlite").output,
+        "page of the run": opened(home / "run"),
+        "page of the run file": opened(home / "run.toml"),
+        "replay": words(Client(Replay(home / "run")).get(f"/{TOKEN}/").text),
     }
     for where, text in shown.items():
         asked = {"1", "3"}  # what was asked for, and the cap
         assert epsilons(text) - asked == {epsilon}, where
+    drawn = charts_of_run(home / "run")["totals"].to_dict()["datasets"].values()
+    points = [p for rows in drawn for p in rows if p["accounting"].startswith("in use")]
+    assert upper_bound(max(points, key=lambda point: point["round"])["epsilon"]) == epsilon
 
 
 def test_what_is_lost_and_left_is_one_number_everywhere(home, epsilon):
@@ -105,6 +122,9 @@ def test_what_is_lost_and_left_is_one_number_everywhere(home, epsilon):
     assert f'<td class="number">{left}</td>' in report
     (drawn,) = set(re.findall(r'aria-label="([^"]*) spent, ', report))
     assert float(drawn[:-1]) + float(left[:-1]) == pytest.approx(100, abs=0.01)
+    page = opened(home / "run")
+    assert f"north {drawn} {left}" in page  # of the run that was
+    assert page.count(f"north {drawn} ") == 2  # and before another one like it
 
 
 def test_a_measure_is_one_number_everywhere(home):
@@ -122,12 +142,16 @@ def test_a_measure_is_one_number_everywhere(home):
         if name != "accuracy":  # that one is in percent
             assert " {} {} {} ".format(*(written(one[end]) for end in ENDS)) in page, name
             assert "{} ({} to {})".format(*(written(one[end]) for end in ENDS)) in evaluated, name
+    assert f"{100 * found['accuracy']:.1f} of 100 answers of this run" in opened(home / "run")
     shutil.copytree(home / "run", home / "again")
     compared = answer(f"compare {home}/run {home}/again --json")
     for run in compared["runs"]:
         assert run["measures"]["accuracy"]["value"] == found["accuracy"]
     recall = "{} ({} to {})".format(*(written(found["measures"]["recall"][e]) for e in ENDS))
     assert recall in dynadp(f"compare {home}/run {home}/again").output
+
+
+# test_readme_run.py has the run that README shows, in all these places
 
 
 def test_readme_has_the_numbers_of_the_results():

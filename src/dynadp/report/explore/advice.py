@@ -309,7 +309,7 @@ class Advisor:
         return (
             f"{privacy}, {low} to {high} in 100 people would get the right answer ({how}). Without "
             f"privacy it would be {without}. Always giving the commoner answer is right for "
-            f"{commoner}.{useless}"
+            f"{commoner} in 100.{useless}"
         )
 
     @property
