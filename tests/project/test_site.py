@@ -182,6 +182,7 @@ def test_the_reference_names_every_exit_code_and_other_variable():
         "5",
         "6",
         "7",
+        "8",
         "130",
         "143",
     ]

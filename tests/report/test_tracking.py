@@ -488,7 +488,7 @@ def test_a_batch_that_is_cut_is_completed(run, tmp_path, monkeypatch, few, value
 def test_two_processes_do_not_log_at_once(run, tmp_path):
     with alone(run):
         done = dynadp("track", run, "--uri", tmp_path / "store")
-    assert done.exit_code == 1
+    assert done.exit_code == 8  # for now: the same command succeeds later
     assert "another process logs" in done.stderr
     assert dynadp("track", run, "--uri", tmp_path / "store").exit_code == 0
 

@@ -281,9 +281,12 @@ class Links:
                     self._ask(j, _letter(sort, number, whose), self._take)
 
         if self.goes_on and not self.edges:
-            pause, silent = 0.0 if want.late else _ASK, self.patience
+            pause = 0.0 if want.late else _ASK
             self._until(
-                lambda: want.missing(self.post), ask, what, pause, silent=silent, letters=True
+                lambda: want.missing(self.post),
+                *(ask, what, pause),
+                silent=self.patience,
+                letters=True,
             )
         else:
             signs = self.goes_on and n > 0
