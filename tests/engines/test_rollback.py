@@ -202,7 +202,7 @@ def test_without_any_copy_it_is_made_anew(base):
     assert truth(base) == (spent, counted, messages)
 
 
-@pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "begin", ["in place", *(pytest.param(how, marks=pytest.mark.slow) for how in ("copy", "anew"))]
 )

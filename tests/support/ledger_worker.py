@@ -7,6 +7,7 @@ Children are forks, so that a hundred of them cost no more than a hundred spends
 import ctypes
 import json
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -21,7 +22,11 @@ from dynadp.runs.identities import public_key
 from dynadp.runs.recovery import Anew, recover_ledger
 
 STAMP = {"who": "worker", "at": "2026-03-01T12:00:00+00:00"}
-TRACEME, SYSCALL = 0, 24  # of ptrace(2)
+TRACEME, PEEKUSER, SYSCALL = 0, 3, 24  # of ptrace(2)
+# Numbers of system calls of x86-64 that change a file or a folder, or make it last: write, pwrite,
+# writev, fsync, fdatasync, ftruncate, rename, mkdir, rmdir, link, unlink and their newer forms.
+CHANGING = {1, 18, 20, 74, 75, 77, 82, 83, 84, 86, 87, 258, 263, 264, 265, 285, 296, 316}
+OPEN, NUMBER, FLAGS = 257, 15 * 8, 12 * 8  # openat; where a call's number and third argument lie
 
 
 def plan(rounds, alpha=0.125):
@@ -69,20 +74,35 @@ def kill(template, folder, name, where, step=1):
     return out
 
 
-def ended(pid, pipe, k, *, traced):
-    """Kill a child at its k-th system call, if it is traced; how it ended."""
+def ended(pid, pipe, k, *, traced, changing=False):
+    """Kill a child before or after its k-th system call, if it is traced, or its k-th one that
+    changes a file; how it ended.
+    """
     _, status = os.waitpid(pid, os.WUNTRACED)
     if traced:
         libc = ctypes.CDLL(None, use_errno=True)
         for _ in range(k):
-            if os.WIFSTOPPED(status):
+            while os.WIFSTOPPED(status):
                 libc.ptrace(SYSCALL, pid, None, None)
                 _, status = os.waitpid(pid, 0)
+                if not (changing and os.WIFSTOPPED(status)) or changes(libc, pid):
+                    break
         if os.WIFSTOPPED(status):
             os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
     with pipe:
         return {"k": k, "killed": os.WIFSIGNALED(status), "returned": pipe.read() == '"returned"'}
+
+
+def changes(libc, pid):
+    """Whether the call at which a child stands changes a file, for all that is known here."""
+    if platform.machine() != "x86_64":
+        return True
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.restype = ctypes.c_long
+    number = libc.ptrace(PEEKUSER, pid, NUMBER, None)
+    creates = number == OPEN and libc.ptrace(PEEKUSER, pid, FLAGS, None) & (os.O_CREAT | os.O_TRUNC)
+    return number in CHANGING or bool(creates)
 
 
 def trace():
@@ -93,8 +113,8 @@ def trace():
 
 
 def recover(template, folder, step):
-    """SIGKILL a recovery at its k-th system call, for some k, as kill does. The template holds what
-    is copied before, and in recovery.json what is recovered from where.
+    """SIGKILL a recovery before or after its k-th system call that changes a file, for some k. The
+    template holds what is copied before, and in recovery.json what is recovered from where.
     """
     given = json.loads(Path(template, "recovery.json").read_text())
     out = []
@@ -102,7 +122,7 @@ def recover(template, folder, step):
         place = Path(folder, str(len(out) * int(step)))
         shutil.copytree(template, place)
         pid, pipe = fork(lambda place=place: trace() or (recovered(place, given) and "returned"))
-        out.append(ended(pid, pipe, len(out) * int(step), traced=True))
+        out.append(ended(pid, pipe, len(out) * int(step), traced=True, changing=True))
     return out
 
 
