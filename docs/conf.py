@@ -50,7 +50,7 @@ nitpick_ignore_regex = [
     ),  # types of other packages: nothing is fetched, so nothing can be linked
     (
         "py:class",
-        r"dynadp\.(research\.audit\.verdict\.Data|runs\.fields\.Model|problem\.threads\.T|privacy\.events\._Kind)",
+        r"dynadp\.(research\.audit\.verdict\.Data|runs\.fields\.Model|problem\.threads\.T|data\.contributions\._Cells|privacy\.events\._Kind)",
     ),  # type variables
 ]
 

@@ -412,7 +412,7 @@ def test_a_cut_cable(tmp_path, bridge, nursery):
     calm = network.copy(tmp_path / "calm")
     calm.finish({name: calm.start(name, netns=space) for name, space in bridge.spaces.items()})
     children = {
-        name: network.start(name, "--delay", "noted:0.3", netns=space)
+        name: network.start(name, "--delay", "noted:1", netns=space)
         for name, space in bridge.spaces.items()
     }
     until(lambda: network.status("west")["round"] >= 1, "a round")
@@ -435,7 +435,7 @@ def test_a_network_in_two_halves(tmp_path, bridge, nursery):
     calm = network.copy(tmp_path / "calm")
     calm.finish({name: calm.start(name, netns=space) for name, space in bridge.spaces.items()})
     children = {
-        name: network.start(name, "--delay", "noted:0.3", netns=space)
+        name: network.start(name, "--delay", "noted:1", netns=space)
         for name, space in bridge.spaces.items()
     }
     until(lambda: network.status("west")["round"] >= 2, "two rounds")

@@ -62,7 +62,7 @@ class PlainModel:
         (low, high) of a number that is answered instead of a class: (low + high)/2 + score (high -
         low)/2, within these bounds; None for classes.
     counts
-        Which features |x| is the length of; the constant always is.
+        Which features the length ``|x|`` is of; the constant always is.
     """
 
     classes: tuple[Value, ...]
@@ -160,7 +160,7 @@ class PlainModel:
 
     @property
     def lengths(self) -> tuple[float, float]:
-        """Scores are divided by |x|, or by the nearer of these where it is not between them."""
+        """Scores are divided by ``|x|``, or by the nearer of these where it is not between them."""
         ends = {"clip": (self.norm, inf), "none": (self.norm, self.norm), "unit": (0.0, inf)}
         return ends[self.scaling]
 

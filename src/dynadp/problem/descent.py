@@ -163,7 +163,7 @@ class Active:
 
     def _moved(self, D: Vectors, before: Numbers) -> tuple[Vectors, Margins, Vectors]:
         """F + t D with its margins and gradient: t = 1 where that is good enough, else by
-        :func:`_search` along the margins.
+        ``_search`` along the margins.
 
         ``before`` is G.D, the slope at t = 0.
         """
@@ -198,7 +198,7 @@ def on_the_line(
     bad: NDArray[np.bool_],
     dZ: Margins,
 ) -> tuple[Vectors, Margins, Vectors]:
-    """F + t D by :func:`_search`, its margins and gradient; dZ is a difference of margins."""
+    """F + t D by ``_search``, its margins and gradient; dZ is a difference of margins."""
     noise = problem.roundings.slopes * norm(F)  # of slopes made of that difference
     if (namespace(F).abs(before) < noise).any():
         dZ = problem.products(D)

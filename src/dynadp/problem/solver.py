@@ -76,7 +76,7 @@ def solve(
     factor
         From an earlier, similar problem with the same q.
     b_size
-        See :func:`rounding_error`; ||b|| by default.
+        See :func:`~dynadp.problem.certificate.rounding_error`; ||b|| by default.
     aim
         A smaller bound to go on to as far as rounding lets it, P x 1 or P x K: results then hardly
         depend on the start. gamma itself by default.

@@ -23,7 +23,7 @@ FALSE_POSITIVES = np.unique(np.concatenate([np.geomspace(1e-3, 1, 61), np.linspa
 @dataclass(frozen=True, kw_only=True)
 class Membership(Result):
     """How well messages show whether a row, or its opposite, is in the target's data; or whether it
-    is there or not, as of :attr:`~dynadp.research.attacks.setting.Setting.unit`.
+    is there or not, as of ``Setting.unit``.
 
     Attributes
     ----------
