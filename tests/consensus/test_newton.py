@@ -197,3 +197,13 @@ def test_what_does_not_go_together_is_refused(census5, told, match):
     given = {"plan": Plan(), **told}
     with pytest.raises(DeclarationError, match=match):
         simulate(census5.shards(), RING, acceleration=Newton(gap=1e-3), **given)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), PseudoHuber()], ids=repr)
+def test_rounding_of_the_sum_is_counted(loss):
+    rows, targets = np.full((4, 2), 0.5), None if not loss.residual else [np.zeros(2)] * 2
+    parts = StackedProblem([rows[:2], rows[2:]], loss, SquaredL2(), 1.0, 0.1, targets=targets)
+    summed = SummedProblem(parts)
+    for whole, each in zip(summed.roundings, parts.roundings, strict=True):
+        assert whole[0, 0] >= each.sum()
+    assert summed.roundings.sums[0, 0] > parts.roundings.sums.sum()
