@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynadp.consensus.acceleration import Acceleration
+from dynadp.consensus.newton import Newton
 from dynadp.consensus.topology import Topology
 from dynadp.data import encoding
 from dynadp.data.columns import (
@@ -802,9 +803,10 @@ def test_mechanisms_without_a_centre(files, mechanism):
     )
 
 
-def test_algorithm_1_with_acceleration(files):
+@pytest.mark.parametrize("how", [Acceleration, Newton])
+def test_algorithm_1_with_acceleration_and_sums_in_its_place(files, how):
     schema, paths = files
-    told = {"rho": 1e-3, "rounds": 200, "acceleration": Acceleration(gap=1e-8)}
+    told = {"rho": 1e-3, "rounds": 200, "acceleration": how(gap=1e-8)}
     held = flat_simulate([load_shard(schema, paths[p], p) for p in NODES], RING, **told)
     there = flat_simulate([streamed(schema, paths[p], p) for p in NODES], RING, **told)
     assert there.stopped

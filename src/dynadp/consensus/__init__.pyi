@@ -20,6 +20,8 @@ from .masks import decoded as decoded
 from .message_spread import RoundSpread as RoundSpread
 from .message_spread import admm_spread as admm_spread
 from .message_spread import shares_of as shares_of
+from .newton import Descent as Descent
+from .newton import Newton as Newton
 from .outputs import Output as Output
 from .progress import RoundLine as RoundLine
 from .progress import RoundProgress as RoundProgress

@@ -1,7 +1,7 @@
 """All nodes, and any number of replicas of them, in one process (Algorithm 1; maths.md 2)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,14 @@ from dynadp.consensus import (
     Away,
     AwaySums,
     Certificate,
+    Descent,
     Exchange,
     Journal,
     LocalSolver,
     MaskGraph,
     Masks,
     NeighbourSums,
+    Newton,
     Output,
     PairKeys,
     Point,
@@ -51,9 +53,11 @@ from dynadp.planning import Consortium, Plan, start_of
 from dynadp.privacy import Event
 from dynadp.problem import (
     IntegerRows,
+    Problem,
     StackedProblem,
     Storage,
     StreamedIntegerRows,
+    Terms,
     answers_of,
     integer_rows_of,
     local_problem,
@@ -209,7 +213,7 @@ def simulate(
     start: ArrayLike | None = None,
     draws: Draws | None = None,
     linear: Callable[[int], Array] | None = None,
-    acceleration: Acceleration | None = None,
+    acceleration: Acceleration | Newton | None = None,
     storage: Storage = "auto",
     device: str = "cpu",
     journal: Journal | None = None,
@@ -245,7 +249,8 @@ def simulate(
         A further linear term of round n for every local problem, P x K x d; for Algorithm 1 only.
     acceleration
         How to speed up and when to stop, for Algorithm 1 only; by default every round solves its
-        argmin and all rounds are run.
+        argmin and all rounds are run. A :class:`~dynadp.consensus.newton.Newton` takes its place by
+        sums over all nodes: V is then their common point, and messages are gradients.
     storage
         ``auto``, ``dense`` or ``csr``.
     device
@@ -292,6 +297,14 @@ def simulate(
             absences = AwaySums(topology, bound.rounds, away)
     setup = _Setup(shards, bound, replicas, storage, device)
     V = start_of(start, (len(shards), replicas, bound.bound.vectors * dimension))
+    if isinstance(acceleration, Newton):
+        more = (journal, exchange, away, linear, gamma, draws, masks)
+        if replicas > 1 or not all(one is None for one in more):
+            raise DeclarationError(
+                "Newton is for one run by sums without noise: leave out replicas, gamma, draws, "
+                "linear, journal, exchange, masks and away"
+            )
+        return setup.newton_run(acceleration, V, on_round)
     noise = draws or SystemEntropy()
     rounds: Rounds | SumRounds
     if bound.steps:
@@ -374,7 +387,7 @@ def run_masks(plan: Plan, draws: Draws, journal: Journal | None = None) -> Masks
 
 
 def _check_options(
-    plan: Plan, device: str, storage: str, acceleration: Acceleration | None, linear: Any
+    plan: Plan, device: str, storage: str, acceleration: Acceleration | Newton | None, linear: Any
 ) -> None:
     """Refuse what does not go together."""
     if device == "cuda" and (acceleration is not None or storage == "csr"):
@@ -401,6 +414,49 @@ class _Setup:
     replicas: int
     storage: Storage
     device: str
+
+    def problem_of(self, t: Terms) -> Problem:
+        """The nodes' local problems, of rows in memory or streamed."""
+        return local_problem(
+            self.shards,
+            *(t.loss, t.regularizer, t.C, t.rho),
+            replicas=self.replicas,
+            storage=self.storage,
+            class_weights=self.plan.settings.class_weights,
+        )
+
+    def newton_run(
+        self, newton: Newton, V: Array, on_round: Callable[[RoundProgress], None] | None
+    ) -> Run:
+        """The pooled optimum by sums without noise."""
+        plan, topology, log = self.plan, self.plan.bound.topology, list[RoundProgress]()
+        start = V[:1]
+        if not (start == V).all():
+            raise DeclarationError("start differs from node to node; Newton begins at one point")
+
+        def heard(entry: RoundProgress) -> None:
+            log.append(replace(entry, messages=_NONE, points=_NONE))
+            if on_round:
+                on_round(entry)
+
+        terms = plan.terms()
+        problem = self.problem_of(terms)
+        descent = Descent(newton, problem, start, plan.rounds, heard)
+        z = descent.point[0]
+        everywhere = np.broadcast_to(z, V.shape)
+        alpha, eta = plan.table(1), plan.settings.eta_of(1)
+        return Run(
+            V=everywhere,
+            rounds=tuple(log),
+            state=Point(z, np.zeros_like(z)),
+            tail=everywhere,
+            topology=topology,
+            alpha=alpha,
+            releases=ReleasePlan.plan(terms, topology, eta, plan.mechanism, alpha, V),
+            seeded=False,
+            certificate=descent.certificate,
+            stopped=descent.stopped,
+        )
 
     def sums(self, rounds: "Rounds | SumRounds") -> Exchange:
         """From all messages of a round to what everybody learns."""
@@ -473,16 +529,10 @@ class _Setup:
         if default_eta and acceleration is not None and len(topology) > 1:
             penalties = penalties * MORE
         t = plan.terms()
-        constants = t.loss, t.regularizer, t.C, t.rho
         if device == "cpu":
-            problem = local_problem(
-                self.shards,
-                *constants,
-                replicas=replicas,
-                storage=self.storage,
-                class_weights=plan.settings.class_weights,
-            )
+            problem = self.problem_of(t)
         else:
+            constants = t.loss, t.regularizer, t.C, t.rho
             targets = answers_of(self.shards, t.loss)
             blocks = [to_device(_dense(s), device) for s in self.shards]
             problem = StackedProblem(
@@ -508,6 +558,9 @@ class _Setup:
             solver = LocalSolver(*work, aim, releases.private)
         releaser = Releaser(releases, solver, draws, journal, linear)
         return Rounds(releaser, exchange(0, solver.f))
+
+
+_NONE = np.empty((0, 0, 0))
 
 
 def _dense(shard: Shard | StreamedShard) -> Array:

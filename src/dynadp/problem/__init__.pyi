@@ -1,6 +1,7 @@
 from .answers import answers_of as answers_of
 from .answers import default_loss as default_loss
 from .answers import require_kind as require_kind
+from .descent import Active as Active
 from .factor import Factor as Factor
 from .gamma import default_gamma as default_gamma
 from .gamma import longest as longest
@@ -42,6 +43,7 @@ from .solver import solve as solve
 from .storage import Storage as Storage
 from .storage import public_storage as public_storage
 from .streamed import local_problem as local_problem
+from .summed import SummedProblem as SummedProblem
 from .terms import Terms as Terms
 from .terms import Weights as Weights
 from .terms import shares as shares

@@ -65,7 +65,8 @@ class Terms:
 
     def roundings_for(self, more: int) -> Roundings:
         """Errors of sums whose terms meet so many roundings more."""
-        return Roundings.of(self.counts + more, self.dimension, self.C, self.loss.c1)
+        constants = self.dimension, self.C, self.loss.c1, self.loss.residual
+        return Roundings.of(self.counts + more, *constants)
 
     def __len__(self) -> int:
         return len(self.counts)
