@@ -52,6 +52,19 @@ class Shard:
         """y, where the rows are not multiplied by it; None where they are."""
         return None if self.kind == "signs" else self.y
 
+    def taken(self) -> Rows:
+        """Return the rows for somebody who may write over them, if they are dense, without a copy:
+        what stays here has NaN everywhere, so that nobody takes it for rows.
+        """
+        rows = self.signed
+        if isinstance(rows, csr_array):
+            return rows
+        if not rows.flags.owndata:
+            return rows.copy()
+        rows.setflags(write=True)
+        object.__setattr__(self, "signed", np.broadcast_to(np.nan, rows.shape))
+        return rows
+
     @property
     def rows(self) -> int:
         """B_p, public."""
