@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import faster_storage
 from dynadp.data.encoding import Blocks
+from dynadp.data.held import held
 from dynadp.data.labels import Kind
 from dynadp.data.loading import load_shard
 from dynadp.data.readers import source
@@ -59,6 +60,7 @@ class NodeRows:
     ) -> None:
         self.schema, self.source, self.name = schema, source(data), name
         self.declared, self._seal = declared, seal
+        self._near: Source | None = None  # the rows that were surveyed
         self._people: dict[str, Any] = {}
         if own is not None and own != schema:
             self._people = {"person": own.person, "rows_per_person": own.rows_per_person}
@@ -93,7 +95,9 @@ class NodeRows:
         """The result of reading all rows once; read when it is first needed."""
         most = self.count if self.schema.hides_counts else None
         own = self._own(self.schema)
-        return survey(own, self.source, self.name, seal=self._seal, most=most)
+        if own.person is None:
+            self._near = held(self.source, own.read_columns, own.dimension)
+        return survey(own, self._near or self.source, self.name, seal=self._seal, most=most)
 
     @property
     def count(self) -> int:
@@ -163,9 +167,11 @@ class NodeRows:
         refused, and so is a file that changed since it was opened.
         """
         self.source.require_unchanged()
-        held = local_shard(self._own(schema), self.source, self.name, rows=rows or self.count)
+        rows, given = rows or self.count, self._near or self.source
+        self._near = None  # rows are bounded once
+        made = local_shard(self._own(schema), given, self.name, rows=rows)
         self.source.require_unchanged()
-        return held
+        return made
 
     def _own(self, schema: Schema) -> Schema:
         return schema.model_copy(update=self._people) if self._people else schema
