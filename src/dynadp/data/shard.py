@@ -85,6 +85,7 @@ class Shard:
         classes: Sequence[Value] | None = (-1, 1),
         rows: int | None = None,
         people: ArrayLike | None = None,
+        copy: bool = True,
     ) -> "Shard":
         """Copy and validate rows that are already bounded.
 
@@ -105,13 +106,15 @@ class Shard:
             The public B_p, where it was declared; a different count is refused.
         people
             Whose row each is, as whole numbers, where that is known.
+        copy
+            Whether dense rows are copied; otherwise they are written over.
 
         Raises
         ------
         DataError
             Naming the node, the row and the column; never a value.
         """
-        matrix = _matrix(X, name)
+        matrix: Rows = X if isinstance(X, np.ndarray) and not copy else _matrix(X, name)
         count, dimension = matrix.shape
         require_rows(count, rows, name)
         if dimension == 0:
