@@ -54,9 +54,9 @@ def main(who: str, form: str, folder: Path) -> None:
         if who == "polars":
             encoded(path)
         if who == "read":  # as train does, one node after the other
-            rows = NodeRows(SCHEMA, path, path.stem)
-            rows.check()
-            rows.shard(centred)
+            own = NodeRows(SCHEMA, path, path.stem)
+            own.check()
+            own.shard(centred)
     seconds = time.process_time() - start
     matrix = 8 * SCHEMA.dimension * sum(rows for _ in files)
     above = memory("VmHWM") - before

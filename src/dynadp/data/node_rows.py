@@ -1,4 +1,8 @@
-"""One node's rows, read twice before round 1: surveyed, then bounded, in memory or streamed."""
+"""One node's rows before round 1: surveyed, then bounded, in memory or streamed.
+
+Both read the rows; of a large file that comes as codes the first keeps them in memory for the
+second.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
