@@ -23,7 +23,7 @@ from dynadp.data.schema import Schema
 from dynadp.data.seals import Seal
 from dynadp.data.shard import Shard, null_answers, require_declared, require_rows
 from dynadp.data.sources import Source
-from dynadp.data.survey import FeatureSums, Survey, count, survey
+from dynadp.data.survey import BATCH, SURVEYED, FeatureSums, Survey, count, survey
 from dynadp.errors import DataError, DeclarationError
 
 # bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their
@@ -101,7 +101,9 @@ class NodeRows:
         own = self._own(self.schema)
         if own.person is None:
             self._near = held(self.source, own.read_columns, own.dimension)
-        return survey(own, self._near or self.source, self.name, seal=self._seal, most=most)
+        given = self._near or self.source
+        size = SURVEYED if given.compact else BATCH
+        return survey(own, given, self.name, seal=self._seal, size=size, most=most)
 
     @property
     def count(self) -> int:

@@ -23,7 +23,8 @@ from dynadp.data.sources import RawTable
 from dynadp.data.streaming import length
 from dynadp.errors import CellError
 
-_BATCH = 8192  # rows read at once
+BATCH = 8192  # rows read at once
+SURVEYED = 32768  # of a file whose cells come as codes, which take little memory
 
 
 class FeatureSums(NamedTuple):
@@ -76,7 +77,7 @@ def survey(
     name: str = "node",
     *,
     seal: bool = False,
-    size: int = _BATCH,
+    size: int = BATCH,
     most: int | None = None,
 ) -> Survey:
     """Read all rows once.
