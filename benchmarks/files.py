@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.measure import Figure, Report, main, table
 from dynadp.data.datasets.synthetic import census
 
-ROWS, NODES, REPEATS = 1_000_000, 5, 3
+ROWS, NODES, REPEATS = 1_000_000, 5, 5
 WORKER = Path(__file__).with_name("files_worker.py")
 ALONE = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
 
@@ -61,7 +61,7 @@ def run() -> Report:
                 else Figure("train from Parquet", seconds["train"], "s", below=3)
             )
             figures.append(Figure(f"peak memory over the matrix, {form}", memory, below=1.3))
-    head = ("format", "Polars, s", "read and bound, s", "train, s", "ratio", "memory")
+    head = ("format", "Polars, s", "surveyed and bound, s", "train, s", "ratio", "memory")
     text = f"{ROWS:,} rows in {NODES} files, epsilon = 1, algorithm sum, one thread.\n\n"
     return Report("files", figures, text + table(head, rows), details)
 

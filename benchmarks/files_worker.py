@@ -10,13 +10,14 @@ from pathlib import Path
 
 import duckdb  # noqa: F401 (imported before the clock starts, as all that follow)
 import polars as pl
-import pyarrow.compute  # noqa: F401
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet  # noqa: F401
 from dp_accounting import pld  # noqa: F401
 
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census_schema
-from dynadp.data.loading import load_shard
-from dynadp.data.survey import survey
+from dynadp.data.node_rows import NodeRows
 from dynadp.mechanisms.entropy import SystemEntropy
 from dynadp.planning.planner import plan
 from dynadp.runs.training import train
@@ -53,8 +54,9 @@ def main(who: str, form: str, folder: Path) -> None:
         if who == "polars":
             encoded(path)
         if who == "read":  # as train does, one node after the other
-            survey(SCHEMA, path, seal=True)
-            load_shard(centred, path)
+            own = NodeRows(SCHEMA, path, path.stem)
+            own.check()
+            own.shard(centred)
     seconds = time.process_time() - start
     matrix = 8 * SCHEMA.dimension * sum(rows for _ in files)
     above = memory("VmHWM") - before

@@ -48,7 +48,7 @@ def run() -> Report:
                 Figure(
                     "peak memory over the bounded matrix, a million rows",
                     found["above"] / matrix,
-                    below=1.5,
+                    below=1.3,
                 )
             )
     text = (

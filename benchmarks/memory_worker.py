@@ -9,8 +9,11 @@ import sys
 import time
 from pathlib import Path
 
-import duckdb  # noqa: F401 (imported before the first reading)
-from dp_accounting import pld  # noqa: F401 (likewise)
+import duckdb  # noqa: F401 (imported before the first reading, as all that follow)
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet  # noqa: F401
+from dp_accounting import pld  # noqa: F401
 
 from dynadp.consensus.topology import Topology
 from dynadp.data.datasets.synthetic import census_schema

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from dynadp.data import Shard
 from dynadp.errors import DeclarationError
-from dynadp.problem.integer_rows import IntegerRows, Resolution
+from dynadp.problem import integer_rows
+from dynadp.problem import storage as storage_module
+from dynadp.problem.integer_rows import IntegerRows, Resolution, integer_rows_of
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.residual_losses import Huber, PseudoHuber
 
@@ -132,3 +135,52 @@ def test_the_second_moment():
     for storage in ("dense", "csr"):
         held = IntegerRows([block, block[:3]], resolution, LOSSES[0], storage=storage)
         np.testing.assert_array_equal(held.moment(), [k.T @ k, k[:3].T @ k[:3]])
+
+
+@pytest.mark.parametrize("loss", [Logistic(), PseudoHuber(0.2)], ids=repr)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_sums_by_piece_are_the_same_to_the_last_bit(nodes, loss, monkeypatch):
+    rng = np.random.default_rng(3)
+    blocks = [rows_of(rng, n, 7, sparse=False) for n in (203, 77)[:nodes]]
+    signs = [rng.choice([-1.0, 1.0], len(b)) for b in blocks]
+    given = {"answers": signs} if loss.residual else {"labels": signs, "class_weights": (0.5, 1.0)}
+    resolution, z = Resolution.of(300, 7), rng.normal(size=(2, 7))
+
+    def sums(**more):
+        made = [b.copy() for b in blocks]
+        held = IntegerRows(made, resolution, loss, storage="dense", **given, **more)
+        return held.gradient(z), held.moment(), held._parts()
+
+    *whole, parts = sums()
+    assert parts is None
+    monkeypatch.setattr(storage_module, "_WORTH_NO_COPY", 1)
+    monkeypatch.setattr(integer_rows, "_SUMMED", 7 * 50)
+    *found, parts = sums(overwrite=True)
+    assert len(list(parts)) == [5, 7][nodes - 1]
+    for some, all_at_once in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(some, all_at_once)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_may_be_written_over_where_nobody_wants_them_any_more(sparse):
+    rng = np.random.default_rng(4)
+    rows, y = rows_of(rng, 50, 6, sparse), rng.choice([-1, 1], 50)
+    kept, spent = Shard.of(rows, y), Shard.of(rows, y)
+    made = Resolution.of(50, 6), Logistic()
+    taken, z = spent.signed, rng.normal(size=(1, 6))
+    expected = integer_rows_of([kept], *made, storage="dense").gradient(z)
+    found = integer_rows_of([spent], *made, storage="dense", overwrite=True).gradient(z)
+    np.testing.assert_array_equal(found, expected)
+    assert kept.signed is not spent.signed or sparse
+    assert (spent.rows, spent.dimension) == (50, 6)
+    if not sparse:  # what is left is no row, and adds nothing
+        assert (taken == np.rint(taken)).all()
+        assert np.isnan(spent.signed).all()
+        assert not integer_rows_of([spent], *made).gradient(z).any()
+
+
+def test_rows_that_belong_to_another_array_are_not_written_over():
+    rows = np.full((4, 2), 0.5)
+    shard = Shard.frozen(rows[:2], np.ones(2), "north")
+    shard.taken()[:] = 7
+    np.testing.assert_array_equal(rows, 0.5)

@@ -1,4 +1,8 @@
-"""One node's rows, read twice before round 1: surveyed, then bounded, in memory or streamed."""
+"""One node's rows before round 1: surveyed, then bounded, in memory or streamed.
+
+Both read the rows; of a large file that comes as codes the first keeps them in memory for the
+second.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +14,7 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import faster_storage
 from dynadp.data.encoding import Blocks
+from dynadp.data.held import held
 from dynadp.data.labels import Kind
 from dynadp.data.loading import load_shard
 from dynadp.data.readers import source
@@ -18,7 +23,7 @@ from dynadp.data.schema import Schema
 from dynadp.data.seals import Seal
 from dynadp.data.shard import Shard, null_answers, require_declared, require_rows
 from dynadp.data.sources import Source
-from dynadp.data.survey import FeatureSums, Survey, count, survey
+from dynadp.data.survey import BATCH, SURVEYED, FeatureSums, Survey, count, survey
 from dynadp.errors import DataError, DeclarationError
 
 # bytes a row that solving takes beside the row itself: label, weight, margins, slopes and their
@@ -59,6 +64,7 @@ class NodeRows:
     ) -> None:
         self.schema, self.source, self.name = schema, source(data), name
         self.declared, self._seal = declared, seal
+        self._near: Source | None = None  # the rows that were surveyed
         self._people: dict[str, Any] = {}
         if own is not None and own != schema:
             self._people = {"person": own.person, "rows_per_person": own.rows_per_person}
@@ -93,7 +99,11 @@ class NodeRows:
         """The result of reading all rows once; read when it is first needed."""
         most = self.count if self.schema.hides_counts else None
         own = self._own(self.schema)
-        return survey(own, self.source, self.name, seal=self._seal, most=most)
+        if own.person is None:
+            self._near = held(self.source, own.read_columns, own.dimension)
+        given = self._near or self.source
+        size = SURVEYED if given.compact else BATCH
+        return survey(own, given, self.name, seal=self._seal, size=size, most=most)
 
     @property
     def count(self) -> int:
@@ -163,9 +173,11 @@ class NodeRows:
         refused, and so is a file that changed since it was opened.
         """
         self.source.require_unchanged()
-        held = local_shard(self._own(schema), self.source, self.name, rows=rows or self.count)
+        rows, given = rows or self.count, self._near or self.source
+        self._near = None  # rows are bounded once
+        made = local_shard(self._own(schema), given, self.name, rows=rows)
         self.source.require_unchanged()
-        return held
+        return made
 
     def _own(self, schema: Schema) -> Schema:
         return schema.model_copy(update=self._people) if self._people else schema

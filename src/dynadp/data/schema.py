@@ -6,6 +6,7 @@ off the rows, so that replacing one row leaves every other vector as it was, to 
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -31,6 +32,8 @@ from dynadp.data.row_blocks import whole_features
 from dynadp.data.shard import Shard, first_of, require_declared
 from dynadp.data.values import absent, days_of, to_array
 from dynadp.errors import CellError, DataError, DeclarationError
+
+_SQUARED = 512  # rows whose squares are summed at a time
 
 Table = Mapping[str, ArrayLike | DictionaryColumn]
 
@@ -275,19 +278,10 @@ class Schema(Declared):
         been dropped (:meth:`kept`).
         """
         columns = self._read(table)
+        if self.centre is not None:
+            return self._dense(columns, np.array(self.centre))
         gone = {name: self.absent(cells) for name, cells in columns.items()}
-        blocks = []
-        for column in self.columns:
-            for name, missing in column.reads.items():
-                if missing in ("refuse", "drop") and gone[name].any():
-                    drops = missing == "drop"
-                    advice = "drop such rows first with kept()" if drops else "declare what to do"
-                    raise CellError(
-                        f"column {name!r}",
-                        int(np.argmax(gone[name])),
-                        f"the value is missing and the schema says missing = {missing!r}; {advice}",
-                    )
-            blocks.append(self._block(column, columns, gone))
+        blocks = [self._block(column, columns, gone) for column in self.columns]
         count = len(blocks[0][0])
         starts = np.cumsum([0, *(len(column.features) for column in self.columns)])
         index = np.hstack(
@@ -297,11 +291,6 @@ class Schema(Declared):
         if self.intercept:
             index = np.hstack([index, np.full((count, 1), starts[-1])])
             values = np.hstack([values, np.full((count, 1), self.intercept)])
-        if self.centre is not None:
-            dense = np.zeros((count, self.dimension))
-            np.put_along_axis(dense, index, values, axis=1)
-            dense[:, : len(self.centre)] -= np.array(self.centre)
-            return np.asarray(dense * self._scale(dense))
         values = values * self._scale(values)
         sparse = csr_array(
             (values.ravel(), index.ravel(), np.arange(0, values.size + 1, values.shape[1])),
@@ -310,6 +299,50 @@ class Schema(Declared):
         sparse.eliminate_zeros()
         return sparse
 
+    def _dense(self, columns: Mapping[str, Coded], centre: Array) -> Array:
+        """Return the bounded rows less the centre; of cells that repeat, features are made once."""
+        dense, start = np.empty((len(next(iter(columns.values()))), self.dimension)), 0
+        for column in self.columns:
+            stop = start + len(column.features)
+            own, (name, *others) = centre[start:stop], column.reads
+            cells = columns[name]
+            if isinstance(cells, DictionaryColumn) and not others:
+                look = partial(self._one_less, column, name, own)
+                what = f"rows {self.missing_values} {own.tobytes().hex()}"
+                dense[:, start:stop] = cells.found(look, what, column)
+            else:
+                gone = {name: self.absent(columns[name]) for name in column.reads}
+                dense[:, start:stop] = _less(self._block(column, columns, gone), own)
+            start = stop
+        if self.intercept:
+            dense[:, -1] = self.intercept
+        dense *= self._scale(dense)
+        return dense
+
+    def _one_less(self, column: ColumnKind, name: str, centre: Array, cells: NDArray[Any]) -> Array:
+        """Return the features of a column that reads one, less the centre."""
+        return _less(self._block(column, {name: cells}, {name: self._gone(cells)}), centre)
+
+    def sums(self, table: Table) -> Array:
+        """sum_i phi(raw_i), each feature rounded by :func:`whole_features` and made once of cells
+        that repeat; rows that :meth:`rows` refuses are refused.
+        """
+        columns, found = self._read(table), []
+        for column in self.columns:
+            read, counts = {name: columns[name] for name in column.reads}, None
+            name, *others = read
+            cells = read[name]
+            if isinstance(cells, DictionaryColumn) and not others:
+                read[name], places = cells.distinct()
+                counts = np.bincount(places, minlength=len(read[name]))
+            gone = {name: self.absent(cells) for name, cells in read.items()}
+            index, values = self._block(column, read, gone)
+            values = whole_features(values)
+            if counts is not None:
+                values *= counts[:, None]
+            found.append(np.bincount(index.ravel(), values.ravel(), len(column.features)))
+        return np.concatenate(found)
+
     def _block(
         self,
         column: ColumnKind,
@@ -317,10 +350,23 @@ class Schema(Declared):
         gone: Mapping[str, NDArray[np.bool_]],
     ) -> Block:
         """Return the features of a column's cells; of codes, by those of the distinct cells."""
+        for name, missing in column.reads.items():
+            if missing in ("refuse", "drop") and gone[name].any():
+                drops = missing == "drop"
+                advice = "drop such rows first with kept()" if drops else "declare what to do"
+                raise CellError(
+                    f"column {name!r}",
+                    int(np.argmax(gone[name])),
+                    f"the value is missing and the schema says missing = {missing!r}; {advice}",
+                )
         name, *others = column.reads
         cells = columns[name]
         if isinstance(cells, DictionaryColumn) and not others:
-            found: Block = cells.found(lambda some: column.joined({name: (some, self._gone(some))}))
+            found: Block = cells.found(
+                lambda some: column.joined({name: (some, self._gone(some))}),
+                f"features {self.missing_values}",
+                column,
+            )
             return found
         read = {name: (_plain(columns[name]), gone[name]) for name in column.reads}
         return column.joined(read)
@@ -353,7 +399,7 @@ class Schema(Declared):
         """Return y of each row: -1 or +1, the number of its class from 0, or t of the target."""
         cells = _cells(table, self.label.name)
         if isinstance(cells, DictionaryColumn):
-            return np.asarray(cells.found(self.label.read))
+            return np.asarray(cells.found(self.label.read, "label", self.label))
         return self.label.read(cells)
 
     def require_two_values(self, what: str) -> Label:
@@ -397,6 +443,7 @@ class Schema(Declared):
                 classes=self.label.codes,
                 rows=rows,
                 people=people,
+                copy=False,
             )
         return held.filled(null) if null else held
 
@@ -414,7 +461,11 @@ class Schema(Declared):
     def _scale(self, values: Array) -> Array:
         if self.scaling == "none":
             return np.full((1, 1), 1 / self.norm)
-        size = np.sqrt(np.sum(np.square(values), axis=1, keepdims=True)) / self.norm
+        squares = np.empty((len(values), 1))
+        for low in range(0, len(values), _SQUARED):  # small pieces stay in the processor's cache
+            some = slice(low, low + _SQUARED)
+            np.sum(np.square(values[some]), axis=1, keepdims=True, out=squares[some])
+        size = np.sqrt(squares) / self.norm
         with np.errstate(divide="ignore"):
             scale = 1 / size if self.scaling == "unit" else 1 / np.maximum(size, 1.0)
         scale = np.where(size > 0, scale, 0.0)  # an all-zero row cannot be scaled and stays
@@ -423,7 +474,7 @@ class Schema(Declared):
     def absent(self, cells: Coded) -> NDArray[np.bool_]:
         """Return which cells are missing: None, NaN, or a text that is declared to mean it."""
         if isinstance(cells, DictionaryColumn):
-            return np.asarray(self._gone(cells.cells)[cells.codes])
+            return np.asarray(cells.found(self._gone, f"absent {self.missing_values}"))
         return self._gone(cells)
 
     def _gone(self, cells: NDArray[Any]) -> NDArray[np.bool_]:
@@ -450,6 +501,17 @@ def counted_among(places: NDArray[np.int64]) -> Iterator[None]:
         yield
     except CellError as error:
         raise CellError(error.column, int(places[error.row]), error.reason) from None
+
+
+def _less(block: Block, centre: Array) -> Array:
+    """Write features down, less a centre."""
+    index, values = block
+    if index.shape[1] == len(centre) and (index == np.arange(len(centre))).all():
+        return values - centre
+    made = np.zeros((len(index), len(centre)))
+    np.put_along_axis(made, index, values, axis=1)
+    made -= centre
+    return made
 
 
 def _plain(cells: Coded) -> NDArray[Any]:

@@ -23,6 +23,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b, sha256
 from pathlib import Path
 from secrets import token_bytes
@@ -133,6 +134,10 @@ class Fingerprint:
         for name, hashed in self._hashes.items():
             cells = batch[name]
             if isinstance(cells, DictionaryColumn):
+                if cells.notes is not None:
+                    found = cells.found(partial(self._encoded, name), "seal", self)
+                    hashed.update(found.tobytes())
+                    continue
                 if name not in self._last or self._last[name][0] is not cells.cells:
                     self._last[name] = cells.cells, self._encoded(name, cells.cells)
                 hashed.update(self._last[name][1][cells.codes].tobytes())

@@ -52,6 +52,19 @@ class Shard:
         """y, where the rows are not multiplied by it; None where they are."""
         return None if self.kind == "signs" else self.y
 
+    def taken(self) -> Rows:
+        """Return the rows for somebody who may write over them, if they are dense, without a copy:
+        what stays here has NaN everywhere, so that nobody takes it for rows.
+        """
+        rows = self.signed
+        if isinstance(rows, csr_array):
+            return rows
+        if not rows.flags.owndata:
+            return rows.copy()
+        rows.setflags(write=True)
+        object.__setattr__(self, "signed", np.broadcast_to(np.nan, rows.shape))
+        return rows
+
     @property
     def rows(self) -> int:
         """B_p, public."""
@@ -72,6 +85,7 @@ class Shard:
         classes: Sequence[Value] | None = (-1, 1),
         rows: int | None = None,
         people: ArrayLike | None = None,
+        copy: bool = True,
     ) -> "Shard":
         """Copy and validate rows that are already bounded.
 
@@ -92,13 +106,15 @@ class Shard:
             The public B_p, where it was declared; a different count is refused.
         people
             Whose row each is, as whole numbers, where that is known.
+        copy
+            Whether dense rows are copied; otherwise they are written over.
 
         Raises
         ------
         DataError
             Naming the node, the row and the column; never a value.
         """
-        matrix = _matrix(X, name)
+        matrix: Rows = X if isinstance(X, np.ndarray) and not copy else _matrix(X, name)
         count, dimension = matrix.shape
         require_rows(count, rows, name)
         if dimension == 0:

@@ -75,6 +75,11 @@ class Source:
         """Whether passes over the rows are streamed: a Parquet file with a limit on memory."""
         return self.parquet and self.memory is not None
 
+    @property
+    def compact(self) -> bool:
+        """Whether a reader of a large file has its texts as codes."""
+        return self._coded is not None
+
     def batches(self, names: Sequence[str], size: int = 65536) -> Iterator[RawTable]:
         """Yield the named columns, ``size`` rows at a time and in order: float64 where the type
         says so, else each cell as it is.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from dynadp._arrays import Array
 from dynadp.data.coded import CodedRows, plain
@@ -23,8 +23,8 @@ from dynadp.data.sources import RawTable
 from dynadp.data.streaming import length
 from dynadp.errors import CellError
 
-_BATCH = 8192  # rows read at once
-_SUMMED = 65536  # rows whose features are summed at once
+BATCH = 8192  # rows read at once
+SURVEYED = 32768  # of a file whose cells come as codes, which take little memory
 
 
 class FeatureSums(NamedTuple):
@@ -77,7 +77,7 @@ def survey(
     name: str = "node",
     *,
     seal: bool = False,
-    size: int = _BATCH,
+    size: int = BATCH,
     most: int | None = None,
 ) -> Survey:
     """Read all rows once.
@@ -109,7 +109,6 @@ def survey(
                 continue
             for places, table in blocks.tables(part):
                 tally.add(table, places)
-                tally.flush()
     else:
         start, staying = 0, staying_rows(schema, given, most)
         for batch in given.coded_batches(schema.read_columns, size, schema.id_columns):
@@ -170,39 +169,28 @@ class _Tally:
         self.rows, self.total = 0, np.zeros(schema.feature_count)
         self.mistakes: dict[str, CellError] = {}
         self._features = schema.only_features()
-        self._waiting: list[csr_array] = []  # features that are summed together
 
     def add(self, kept: CodedRows, places: NDArray[np.int64]) -> None:
         """Check and count the next rows that stay, row i of which is row ``places[i]`` of all."""
         if places.size:
             try:
-                made = self._features.rows(kept)
+                made = self._features.sums(kept)
                 self.schema.labels(kept)
                 if self.schema.scaling == "none":  # else no row can be too long
                     self.schema.shard(kept, self.name)
             except CellError as error:
                 self._blame(plain(kept), places, error)
             else:
-                self._waiting.append(made)
+                self.total += made
             self.rows += places.size
-        if sum(made.shape[0] for made in self._waiting) >= _SUMMED:
-            self.flush()
 
     def add_features(self, rows: int, sums: Array) -> None:
         """Count rows that were checked already."""
         self.rows += rows
         self.total += sums[: len(self.total)]
 
-    def flush(self) -> None:
-        """Sum the features that wait."""
-        if self._waiting:
-            made = self._waiting[0] if len(self._waiting) == 1 else vstack(self._waiting, "csr")
-            self.total += sum_features(made).total
-            self._waiting.clear()
-
     def survey(self, digest: bytes | None) -> Survey:
         """Return the result."""
-        self.flush()
         sums = FeatureSums(self.rows, self.total) if self.schema.centre is None else None
         return Survey(self.rows, sums, digest, tuple(self.mistakes.values()))
 

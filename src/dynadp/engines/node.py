@@ -542,6 +542,7 @@ def _sum_rounds(
             storage=storage,
             weighed=releases.weighed,
             class_weights=plan.settings.class_weights,
+            overwrite=True,  # nobody else has them
         )
         solver = SumSolver(rows, releases.noises, start[None])
         releaser = Releaser(releases, solver, draws, journal, checkpoint=checkpoint, masks=masks)

@@ -221,6 +221,7 @@ def simulate(
     masks: Masks | None = None,
     away: Away | None = None,
     on_round: Callable[[RoundProgress], None] | None = None,
+    overwrite: bool = False,
 ) -> Run:
     """Run Algorithm 1, 2 or 3, or algorithm "sum", over the network.
 
@@ -271,6 +272,9 @@ def simulate(
         A sealed sum takes a spare attempt at the first round of each absence. Without ledgers.
     on_round
         Called after every round with what it left, its messages among it.
+    overwrite
+        Whether sums may write over the shards' dense rows, which saves a copy of them all. The
+        shards are of no use afterwards: they hold NaN.
     """
     plan = plan or Plan()
     dimension = check_shards(shards, topology.nodes)
@@ -295,7 +299,7 @@ def simulate(
         if not bound.steps:
             require_own_messages(bound.mechanism)
             absences = AwaySums(topology, bound.rounds, away)
-    setup = _Setup(shards, bound, replicas, storage, device)
+    setup = _Setup(shards, bound, replicas, storage, device, overwrite)
     V = start_of(start, (len(shards), replicas, bound.bound.vectors * dimension))
     if isinstance(acceleration, Newton):
         more = (journal, exchange, away, linear, gamma, draws, masks)
@@ -414,6 +418,7 @@ class _Setup:
     replicas: int
     storage: Storage
     device: str
+    overwrite: bool
 
     def problem_of(self, t: Terms) -> Problem:
         """The nodes' local problems, of rows in memory or streamed."""
@@ -490,6 +495,7 @@ class _Setup:
                 storage=self.storage,
                 weighed=releases.weighed,
                 class_weights=plan.settings.class_weights,
+                overwrite=self.overwrite,
             )
         else:
             blocks = [to_device(_dense(shard), self.device) for shard in held]

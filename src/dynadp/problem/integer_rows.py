@@ -5,7 +5,7 @@ as no partial sum reaches 2^53. So the bound on what one row adds holds for the 
 program computes, and floating point is no caveat.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log2, sqrt
@@ -22,7 +22,7 @@ from dynadp.problem.answers import answers_of
 from dynadp.problem.labels import EVEN, ClassWeights, cells, row_weights
 from dynadp.problem.losses import Loss
 from dynadp.problem.softmax import Softmax
-from dynadp.problem.storage import DenseRows, Storage, stack_rows
+from dynadp.problem.storage import DenseRows, SeparateRows, Storage, stack_rows
 from dynadp.problem.streamed import chunks
 from dynadp.problem.weighing import largest_slopes, shortened
 
@@ -30,6 +30,7 @@ BITS, MOST_BITS = 52, 16  # of a sum over rows; of a row's entries and of a slop
 NOISE_BITS = 43  # of the deviation of noise over its step, where mu = 1; samplers end at 45
 POINT_STEP, FURTHEST = 2.0**-24, 2.0**12  # of the common point: margins are exact, in any order
 _AT_ONCE = 1 << 18  # numbers of rows that are written as whole ones at a time
+_SUMMED = 1 << 19  # numbers of rows that are summed at a time: they stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,10 @@ class Resolution:
         """
         return sqrt(moves) * self.moment if moment else moves * self.gradient
 
-    def whole(self, signed: Rows) -> Rows:
-        """Write rows as whole numbers; a row that is longer than K_x becomes 0."""
+    def whole(self, signed: Rows, *, overwrite: bool = False) -> Rows:
+        """Write rows as whole numbers, over dense rows in memory where ``overwrite``; a row that is
+        longer than K_x becomes 0.
+        """
         if isinstance(signed, csr_array):
             out = csr_array(signed, copy=True)
             out.data = np.rint(out.data / self.step)
@@ -132,11 +135,13 @@ class Resolution:
             kept = lengths <= float(self.longest) ** 2
             out.data = np.where(np.repeat(kept, np.diff(out.indptr)), out.data, 0.0)
             return out
-        if not isinstance(signed, np.ndarray) or signed.size <= _AT_ONCE:
+        if not isinstance(signed, np.ndarray):
             return self._whole(signed)
-        out, some = np.empty_like(signed), max(1, _AT_ONCE // signed.shape[1])
-        for low in range(0, len(signed), some):  # no more copies of all rows than this one
-            out[low : low + some] = self._whole(signed[low : low + some])
+        out = signed if overwrite else np.empty(signed.shape)
+        for some in _spans(len(signed), signed.shape[1], _AT_ONCE):  # no copy of all rows but this
+            rows = np.rint(np.divide(signed[some], self.step, out=out[some]), out=out[some])
+            lengths = np.einsum("ij,ij->i", rows, rows)
+            rows[~(lengths <= float(self.longest) ** 2)] = 0.0
         return out
 
     def _whole(self, signed: Array) -> Array:
@@ -168,6 +173,8 @@ class IntegerRows:
         ``(w_-, w_+)``, at most 1: what slopes of rows of either label are multiplied with.
     answers
         y of each node's rows, where they are not multiplied by it.
+    overwrite
+        Whether dense rows in memory may be written over.
     """
 
     def __init__(
@@ -182,9 +189,10 @@ class IntegerRows:
         labels: Sequence[Array] | None = None,
         class_weights: ClassWeights = EVEN,
         answers: Sequence[Array] | None = None,
+        overwrite: bool = False,
     ) -> None:
         self.resolution, self.loss, self.nodes = resolution, loss, len(blocks)
-        whole = [resolution.whole(b) for b in blocks]
+        whole = [resolution.whole(b, overwrite=overwrite) for b in blocks]
         self._rows = stack_rows(whole, replicas * resolution.vectors, storage)
         self._y = None if answers is None else self._near(np.concatenate(list(answers)))
         self._most = None
@@ -212,10 +220,40 @@ class IntegerRows:
         w_i is 1, or that of the row's label. Of several classes, one after the other: P x K x
         (classes d), and so is z.
         """
-        margins = self._margins(z)
-        slopes = whole_slopes(self.loss, margins, self.resolution, self._y, self._by_class)
-        sums = host(self._rows.adjoint(self._weighed(slopes)))
+        if (parts := self._parts()) is not None:
+            points = on_point_grid(z).reshape(len(z) * self.resolution.vectors, -1)
+            sums = np.zeros((self.nodes, *points.shape))
+            for p, span, rows in parts:
+                sums[p] += self._slopes(rows @ points.T, span).T @ rows
+        else:
+            sums = host(self._rows.adjoint(self._slopes(self._margins(z))))
         return sums.reshape(self.nodes, len(z), -1)
+
+    def _slopes(self, margins: Array, span: slice = slice(None)) -> Array:
+        """The slopes of some rows, weighed."""
+        y, by_class, most = (
+            one if one is None else one[span] for one in (self._y, self._by_class, self._most)
+        )
+        slopes = whole_slopes(self.loss, margins, self.resolution, y, by_class)
+        return self._weighed(slopes, most)
+
+    def _parts(self) -> Iterator[tuple[int, slice, Array]] | None:
+        """Yield rows in pieces that fit into the processor's cache, each with its node and where it
+        stands among all; None where rows are few, sparse or on a GPU.
+
+        Sums are exact, so that it does not matter how they are split.
+        """
+        rows = self._rows
+        if not isinstance(rows, DenseRows) or not isinstance(rows.matrix, np.ndarray):
+            return None
+        if not isinstance(rows, SeparateRows) and (self.nodes > 1 or rows.matrix.size <= _SUMMED):
+            return None
+        blocks = rows.blocks if isinstance(rows, SeparateRows) else [rows]
+        return (
+            (p, slice(int(start) + some.start, int(start) + some.stop), block.matrix[some])
+            for p, (start, block) in enumerate(zip(rows.offsets[:-1], blocks, strict=True))
+            for some in _spans(len(block.matrix), block.dimension, _SUMMED)
+        )
 
     def histogram(self, z: Array, edges: Array) -> Array:
         """How many rows of every node have a score z.x_i in each bin, by label: whole numbers,
@@ -243,6 +281,12 @@ class IntegerRows:
         if self._people is not None:
             short = [shortened(*whose, self.resolution.longest) for whose in self._people]
             return IntegerRows._moments(stack_rows(short, 1, "auto"), np.asarray)
+        if (parts := self._parts()) is not None:
+            width = self._rows.dimension
+            sums = np.zeros((self.nodes, width, width))
+            for p, _, rows in parts:
+                sums[p] += rows.T @ rows
+            return sums
         return self._moments(self._rows, self._near)
 
     @staticmethod
@@ -251,20 +295,20 @@ class IntegerRows:
         ones = [near(np.ones(int(count))) for count in counts]
         return np.stack([host(rows.gram(p, one)) for p, one in enumerate(ones)])
 
-    def _weighed(self, slopes: Array) -> Array:
+    def _weighed(self, slopes: Array, most: Array | None) -> Array:
         """trunc(sigma s/K_s), s the largest slope of the row; of one sign: those above 0 are 0. Of
         several classes, and of residuals, both signs stay.
         """
-        if self._most is None:
+        if most is None:
             return slopes
         xp = namespace(slopes)
         if self.resolution.vectors == 1:
             if self.loss.kind == "signs":
                 slopes = xp.minimum(slopes, 0.0)
-            return xp.trunc(slopes * self._most * self.resolution.step)
-        most, steepest = xp.abs(slopes) * self._most, self.resolution.steepest
-        found = xp.floor(most / steepest)
-        return xp.sign(slopes) * (found - (found * steepest > most))  # a rounded quotient
+            return xp.trunc(slopes * most * self.resolution.step)
+        sizes, steepest = xp.abs(slopes) * most, self.resolution.steepest
+        found = xp.floor(sizes / steepest)
+        return xp.sign(slopes) * (found - (found * steepest > sizes))  # a rounded quotient
 
     def _near(self, array: Array) -> Array:
         """Copy an array to where the rows are."""
@@ -335,7 +379,16 @@ def _filled(k: Rows) -> NDArray[np.bool_]:
     """Of each row, whether any of its whole numbers is not 0."""
     if isinstance(k, csr_array):
         return np.asarray(abs(k).sum(axis=1)).ravel() > 0
+    if isinstance(k, np.ndarray):
+        spans = _spans(len(k), k.shape[1], _AT_ONCE)
+        return np.concatenate([k[some].any(axis=1) for some in spans] or [np.zeros(0, dtype=bool)])
     return host((k != 0).any(axis=1)).astype(bool)
+
+
+def _spans(rows: int, width: int, numbers: int) -> list[slice]:
+    """Rows in pieces of so many numbers, each at least one row."""
+    some = max(1, numbers // max(1, width))
+    return [slice(low, min(low + some, rows)) for low in range(0, rows, some)]
 
 
 def on_point_grid(z: Array) -> Array:
@@ -394,10 +447,12 @@ def integer_rows_of(
     storage: Storage = "auto",
     weighed: bool = False,
     class_weights: ClassWeights = EVEN,
+    overwrite: bool = False,
 ) -> IntegerRows | StreamedIntegerRows:
     """The rows of these nodes in whole numbers: stacked if all are in memory, else streamed.
 
-    Where they are weighed, all are in memory and say whose they are.
+    Where they are weighed, all are in memory and say whose they are. Where they may be written
+    over, dense rows are taken from their shards.
     """
     answers = answers_of(shards, loss)
     held = [s for s in shards if isinstance(s, Shard)]
@@ -405,7 +460,7 @@ def integer_rows_of(
     if len(held) < len(shards):
         return StreamedIntegerRows(shards, resolution, loss, class_weights)
     return IntegerRows(
-        [s.signed for s in held],
+        [s.taken() if overwrite else s.signed for s in held],
         resolution,
         loss,
         replicas=replicas,
@@ -414,6 +469,7 @@ def integer_rows_of(
         labels=[s.y for s in held] if answers is None else None,
         class_weights=class_weights,
         answers=answers,
+        overwrite=overwrite,
     )
 
 

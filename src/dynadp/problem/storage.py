@@ -38,6 +38,11 @@ class DenseRows:
         equal = (counts == counts[0]).all()
         self.batch = self.matrix.reshape(len(blocks), counts[0], -1) if equal else None
 
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return int(self.matrix.shape[1])
+
     def margins(self, F: Vectors) -> Margins:
         """A F: N x K."""
         xp = namespace(F)

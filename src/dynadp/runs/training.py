@@ -247,6 +247,7 @@ def train(
             journal=journal,
             masks=masks,
             on_round=on_round,
+            overwrite=True,  # nobody else has these shards
         )
     trained = Trained(plan, schema, centring, run)
     _LOG.info(
