@@ -58,16 +58,11 @@ class Reservation:
             rounds.setdefault(event.round, []).append(event)
         return rounds
 
-    @cached_property
-    def _spelled(self) -> dict[int, str | None]:
-        """Each round of the plan as entries spell it."""
-        return {n: _spelled(events) for n, events in self.by_round.items()}
-
     def plans(self, round: int, events: list[Event]) -> bool:
         """Whether these events are of the same classes as those of a round, and spelled alike."""
         own = self.by_round.get(round, [])
-        alike = [type(event) for event in events] == [type(event) for event in own]
-        return alike and _spelled(events) == (self._spelled.get(round) or "")
+        alike = bool(own) and [type(event) for event in events] == [type(event) for event in own]
+        return alike and (_spelled(events) or "") == _spelled(own)
 
     @property
     def released(self) -> list[Event]:
