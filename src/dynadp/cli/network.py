@@ -105,6 +105,7 @@ def node(node_file: str, consent: bool) -> Answer:
     leave_no_core()
     with _uncollected():
         silo = runs.SiloRun.load(node_file)
+        _ = silo.plan.total  # which may import more, and stays
     if consent:
         from dynadp.cli.consent import require_consent
 
