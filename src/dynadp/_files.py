@@ -11,6 +11,9 @@ from typing import Any
 
 from dynadp.errors import RecordError
 
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+)
 DEPTH = 64  # of a file's tables and lists, at most; deeper ones break readers, and mean nothing
 
 
@@ -49,12 +52,21 @@ def canonical_json(value: Any) -> str:
     >>> canonical_json({"b": 1.0, "a": [True, None]})
     '{"a":[true,null],"b":1.0}'
     """
-    value = json.loads(
-        json.dumps(value, allow_nan=False)
-    )  # keys become text before they are sorted
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
-    )
+    if _has_text_keys(value):
+        text = _CANONICAL.encode(value)
+        if text.isascii():
+            return text
+    # keys become text before they are sorted, and halves of a letter one letter
+    return _CANONICAL.encode(json.loads(json.dumps(value, allow_nan=False)))
+
+
+def _has_text_keys(value: Any) -> bool:
+    """Whether all keys of all tables are text."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(
+            _has_text_keys(one) for one in value.values()
+        )
+    return not isinstance(value, list | tuple) or all(_has_text_keys(one) for one in value)
 
 
 def digest(value: Any) -> str:

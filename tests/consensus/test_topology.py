@@ -49,6 +49,42 @@ def test_family_is_a_simple_connected_graph(name, nodes):
     }
 
 
+@pytest.mark.parametrize("nodes", [3, 4, 6, 7, 12, 25, 30])
+def test_families_without_networkx_are_its_graphs(nodes):
+    short = max(s for s in range(1, nodes) if nodes % s == 0 and s * s <= nodes)
+    cells = nx.convert_node_labels_to_integers(
+        nx.grid_2d_graph(short, nodes // short), ordering="sorted"
+    )
+    graphs = {
+        "ring": nx.cycle_graph(nodes),
+        "path": nx.path_graph(nodes),
+        "star": nx.star_graph(nodes - 1),
+        "complete": nx.complete_graph(nodes),
+        "grid": cells,
+    }
+    assert {name: Topology.family(name, nodes) for name in graphs} == {
+        name: Topology(graph) for name, graph in graphs.items()
+    }
+
+
+names = st.sampled_from("abcdef")
+
+
+@given(st.lists(st.tuples(names, names), max_size=9), st.lists(names, max_size=6))
+def test_edge_lists_without_networkx_are_its_graphs_and_refused_alike(edges, nodes):
+    def made(make):
+        try:
+            return make()
+        except TopologyError as error:
+            return str(error)
+
+    graph = nx.Graph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(edges)
+    found = made(lambda: Topology.from_edges(edges, nodes, name="own"))
+    assert found == made(lambda: Topology(graph))
+
+
 @pytest.mark.parametrize(
     ("name", "more", "nodes", "degrees"),
     [

@@ -42,6 +42,19 @@ def test_spelling_survives_a_round_trip(value):
     assert canonical_json(json.loads(text)) == text
 
 
+@given(
+    st.recursive(
+        VALUES | st.just("\ud83d\ude00"), lambda inner: st.dictionaries(st.integers(), inner)
+    )
+)
+def test_spelling_is_the_same_in_one_pass_as_in_two(value):
+    """Of a text that is two halves of a letter as well."""
+    twice = json.dumps(
+        json.loads(json.dumps(value)), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    assert canonical_json(value) == twice
+
+
 def test_keys_that_are_numbers_hash_alike_before_and_after_a_file():
     value = {2: "a", 10: "b"}
     assert digest(json.loads(json.dumps(value))) == digest(value)

@@ -5,6 +5,7 @@ Real files and real processes: see ledger_worker.py.
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -234,6 +235,15 @@ def refused(ledger, match, action, error=BudgetRefused):
         action()
     assert list(ledger.entries()) == before
     assert not ledger._store.connection.in_transaction
+
+
+@pytest.mark.parametrize("changed", [{"round": True}, {"round": 1.0}, {"dimension": 3.0}])
+def test_a_spend_in_numbers_of_other_types_than_its_plan_is_refused(ledger, changed):
+    """They equal the plan's, and would be written down otherwise."""
+    (event,) = plan([1])
+    other = dataclasses.replace(event, **changed)
+    assert other == event
+    refused(ledger, "has no known cost", lambda: ledger.spend("a", 1, [other], b"", **STAMP))
 
 
 def test_nothing_without_a_cap(tmp_path):

@@ -61,6 +61,13 @@ def test_importing_the_package_or_the_command_line_is_light():
     assert fresh(code.format(", dynadp.cli")) == "[]\n"
 
 
+def test_a_node_does_without_what_takes_long_to_import():
+    heavy = "('networkx', 'scipy.stats', 'scipy.optimize', 'dp_accounting', 'rich', 'wsgiref')"
+    code = "import sys; from dynadp import Topology; from dynadp.runs import SiloRun\n"
+    made = "Topology.family('ring', 5), Topology.from_edges([('a', 'b')], ['a', 'b'])\n"
+    assert fresh(f"{code}{made}print([m for m in {heavy} if m in sys.modules])") == "[]\n"
+
+
 @pytest.mark.parametrize(
     "module",
     ["planning.planner", "report.record_view", "report.budgets", "runs.local", "engines.node"],

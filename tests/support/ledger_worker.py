@@ -158,11 +158,12 @@ def doomed(path, name, where, k):
 
 
 def loop(path):
-    """Spend round after round, and say so when each has returned."""
+    """Spend round after round, and say so when each has returned; then wait for the end."""
     with Ledger.open(path) as ledger:
-        for n in range(ledger.rounds("a")[-1] + 1 if ledger.rounds("a") else 0, 10**6):
+        for n in range(ledger.rounds("a")[-1] + 1 if ledger.rounds("a") else 0, 2000):
             ledger.spend("a", n, plan([n], 1e-6), message(n), **STAMP)
             print(n, flush=True)
+        signal.pause()
 
 
 def race(path, processes, name):

@@ -1,17 +1,18 @@
 """The network: a connected undirected graph of named nodes (paper, section 2).
 
-Named families are thin wrappers over networkx; any networkx graph, edge list or GraphML file will
-do. To add a family, write a function that returns a networkx graph and enter it in ``FAMILIES``.
+Any networkx graph, edge list or GraphML file will do. Random families are thin wrappers over
+networkx. To add a family, write a function that returns a networkx graph and enter it in
+``FAMILIES``. Edge lists of names and families that are the same every time need no networkx, which
+takes a while to import.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
+from itertools import combinations, pairwise
 from math import isqrt
 from pathlib import Path
-from typing import Any
-from xml.etree.ElementTree import ParseError
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
@@ -19,6 +20,16 @@ from scipy.sparse import csr_array, diags_array
 from dynadp._arrays import Array
 from dynadp._cards import card, graph
 from dynadp.errors import DeclarationError, TopologyError
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+class _Edges(NamedTuple):
+    """A connected graph of so many nodes, as pairs of their positions; each edge once."""
+
+    nodes: int
+    pairs: Iterable[tuple[int, int]]
 
 
 class Topology:
@@ -34,7 +45,12 @@ class Topology:
         What to call it in a record.
     """
 
-    def __init__(self, graph: nx.Graph, name: str = "own") -> None:
+    nodes: tuple[str, ...]
+    edges: tuple[tuple[int, int], ...]  # pairs of positions, each once, the smaller one first
+
+    def __init__(self, graph: "nx.Graph", name: str = "own") -> None:
+        import networkx as nx
+
         if graph.is_directed() or graph.is_multigraph():
             raise TopologyError(
                 "the graph is directed or has parallel edges; messages go both ways: give an "
@@ -48,7 +64,7 @@ class Topology:
                 f"node {loops[0]!r} has an edge to itself; remove self-loops ({len(loops)} found)"
             )
         _refuse_weights(graph)
-        self.nodes: tuple[str, ...] = tuple(str(p) for p in graph.nodes)
+        self.nodes = tuple(str(p) for p in graph.nodes)
         if len(set(self.nodes)) != len(self.nodes):
             raise TopologyError(
                 "two nodes have the same name once written as text; give each its own name"
@@ -63,9 +79,14 @@ class Topology:
             )
         self.name = name
         index = {p: i for i, p in enumerate(graph.nodes)}
-        pairs = (sorted((index[u], index[v])) for u, v in graph.edges)
-        # pairs of node positions, each edge once, smaller position first
-        self.edges: tuple[tuple[int, int], ...] = tuple(sorted((p, j) for p, j in pairs))
+        self.edges = _in_order((index[u], index[v]) for u, v in graph.edges)
+
+    @classmethod
+    def _of(cls, nodes: Sequence[str], pairs: Iterable[tuple[int, int]], name: str) -> "Topology":
+        """A graph that is known to be one that this class takes."""
+        made = cls.__new__(cls)
+        made.nodes, made.edges, made.name = tuple(nodes), _in_order(pairs), name
+        return made
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -193,10 +214,10 @@ class Topology:
             raise TopologyError(f"a network of {nodes} nodes was asked for; expected at least 1")
         if probability is not None and not 0 <= probability <= 1:
             raise DeclarationError(f"probability is {probability!r}; expected a number in [0, 1]")
-        return cls(
-            FAMILIES[name](nodes, degree, probability, seed) if nodes > 2 else nx.path_graph(nodes),
-            name,
-        )
+        graph = FAMILIES[name](nodes, degree, probability, seed) if nodes > 2 else _path(nodes)
+        if isinstance(graph, _Edges):
+            return cls._of([str(p) for p in range(nodes)], graph.pairs, name)
+        return cls(graph, name)
 
     @classmethod
     def from_edges(
@@ -205,6 +226,11 @@ class Topology:
         """The graph of an edge list, pairs of nodes; ``nodes`` fixes the order and may name further
         nodes.
         """
+        edges, nodes = list(edges), list(nodes)
+        if (plain := _plain(nodes, edges)) is not None:
+            return cls._of(*plain, name)
+        import networkx as nx
+
         graph = nx.Graph()
         graph.add_nodes_from(nodes)
         for edge in edges:
@@ -219,6 +245,10 @@ class Topology:
     @classmethod
     def from_graphml(cls, path: str | Path) -> "Topology":
         """The graph of a GraphML file."""
+        from xml.etree.ElementTree import ParseError
+
+        import networkx as nx
+
         try:
             graph = nx.read_graphml(path)
         except OSError as error:
@@ -228,7 +258,36 @@ class Topology:
         return cls(graph, "graphml")
 
 
-def _refuse_weights(graph: nx.Graph) -> None:
+def _in_order(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
+
+
+def _plain(
+    nodes: list[Hashable], edges: list[tuple[Any, ...]]
+) -> tuple[list[str], list[tuple[int, int]]] | None:
+    """Return names, and pairs of their positions, where all is as it should be and no more is said
+    about an edge; None for anything else.
+    """
+    names = [*nodes, *(name for edge in edges for name in edge)]
+    if not names or not all(type(name) is str for name in names):
+        return None
+    if any(len(edge) != 2 or edge[0] == edge[1] for edge in edges):
+        return None
+    index = {name: p for p, name in enumerate(dict.fromkeys(names))}
+    pairs = [(index[u], index[v]) for u, v in edges]
+    near: list[list[int]] = [[] for _ in index]
+    for u, v in pairs:
+        near[u].append(v)
+        near[v].append(u)
+    seen, left = {0}, [0]
+    while left:
+        new = [j for j in near[left.pop()] if j not in seen]
+        seen.update(new)
+        left += new
+    return ([str(name) for name in index], pairs) if len(seen) == len(index) else None
+
+
+def _refuse_weights(graph: "nx.Graph") -> None:
     """Refuse weights other than 1, which would change nothing in silence."""
     found = [
         (u, v, w)
@@ -255,16 +314,34 @@ def is_one(weight: Any) -> bool:
         return False
 
 
-def _grid(nodes: int) -> nx.Graph:
-    """The most nearly square grid with exactly P nodes."""
+def _path(nodes: int) -> _Edges:
+    return _Edges(nodes, pairwise(range(nodes)))
+
+
+def _ring(nodes: int) -> _Edges:
+    return _Edges(nodes, [*pairwise(range(nodes)), (0, nodes - 1)])
+
+
+def _star(nodes: int) -> _Edges:
+    return _Edges(nodes, [(0, p) for p in range(1, nodes)])
+
+
+def _complete(nodes: int) -> _Edges:
+    return _Edges(nodes, combinations(range(nodes), 2))
+
+
+def _grid(nodes: int) -> _Edges:
+    """The most nearly square grid with exactly P nodes, row after row."""
     short = next(s for s in range(isqrt(nodes), 0, -1) if nodes % s == 0)
-    return nx.convert_node_labels_to_integers(
-        nx.grid_2d_graph(short, nodes // short), ordering="sorted"
-    )
+    width = nodes // short
+    along = [(p, p + 1) for p in range(nodes) if (p + 1) % width]
+    return _Edges(nodes, along + [(p, p + width) for p in range(nodes - width)])
 
 
-def _connected(draw: Callable[[int], nx.Graph], seed: int, hint: str) -> nx.Graph:
+def _connected(draw: Callable[[int], "nx.Graph"], seed: int, hint: str) -> "nx.Graph":
     """The first connected graph of draw(seed), draw(seed + 1), ...: at most 100."""
+    import networkx as nx
+
     for offset in range(100):
         graph = draw(seed + offset)
         if nx.is_connected(graph):
@@ -272,7 +349,9 @@ def _connected(draw: Callable[[int], nx.Graph], seed: int, hint: str) -> nx.Grap
     raise TopologyError(f"100 draws gave no connected graph; {hint}")
 
 
-def _random_regular(nodes: int, degree: int, _: float | None, seed: int) -> nx.Graph:
+def _random_regular(nodes: int, degree: int, _: float | None, seed: int) -> "nx.Graph":
+    import networkx as nx
+
     degree = min(degree, nodes - 1)
     if degree < 2 or nodes * degree % 2:
         raise TopologyError(
@@ -284,14 +363,18 @@ def _random_regular(nodes: int, degree: int, _: float | None, seed: int) -> nx.G
     )
 
 
-def _erdos_renyi(nodes: int, _: int, probability: float | None, seed: int) -> nx.Graph:
+def _erdos_renyi(nodes: int, _: int, probability: float | None, seed: int) -> "nx.Graph":
+    import networkx as nx
+
     chance = min(1.0, 2 * np.log(nodes) / nodes) if probability is None else probability
     return _connected(
         lambda s: nx.fast_gnp_random_graph(nodes, chance, seed=s), seed, "raise the probability"
     )
 
 
-def _small_world(nodes: int, degree: int, probability: float | None, seed: int) -> nx.Graph:
+def _small_world(nodes: int, degree: int, probability: float | None, seed: int) -> "nx.Graph":
+    import networkx as nx
+
     chance = 0.1 if probability is None else probability
     near = min(degree, nodes - 1)
     return _connected(
@@ -299,7 +382,9 @@ def _small_world(nodes: int, degree: int, probability: float | None, seed: int) 
     )
 
 
-def _sorted(graph: nx.Graph) -> nx.Graph:
+def _sorted(graph: "nx.Graph") -> "nx.Graph":
+    import networkx as nx
+
     ordered = nx.Graph()
     ordered.add_nodes_from(sorted(graph.nodes))
     ordered.add_edges_from(graph.edges)
@@ -310,11 +395,11 @@ def _some(names: list[str]) -> str:
     return ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-FAMILIES: dict[str, Callable[[int, int, float | None, int], nx.Graph]] = {
-    "ring": lambda nodes, *_: nx.cycle_graph(nodes),
-    "path": lambda nodes, *_: nx.path_graph(nodes),
-    "star": lambda nodes, *_: nx.star_graph(nodes - 1),
-    "complete": lambda nodes, *_: nx.complete_graph(nodes),
+FAMILIES: "dict[str, Callable[[int, int, float | None, int], nx.Graph | _Edges]]" = {
+    "ring": lambda nodes, *_: _ring(nodes),
+    "path": lambda nodes, *_: _path(nodes),
+    "star": lambda nodes, *_: _star(nodes),
+    "complete": lambda nodes, *_: _complete(nodes),
     "grid": lambda nodes, *_: _grid(nodes),
     "random_regular": _random_regular,
     "erdos_renyi": _erdos_renyi,

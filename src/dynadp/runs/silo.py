@@ -46,7 +46,6 @@ from dynadp.planning import Plan
 from dynadp.privacy import upper_bound
 from dynadp.runs.consent import require_approval
 from dynadp.runs.folder import RunFolder, load_run
-from dynadp.runs.health import NodeHealth, serving_health
 from dynadp.runs.identities import Identity, key_fingerprint, public_key
 from dynadp.runs.last_run import keep_terms
 from dynadp.runs.ledgers import open_readable
@@ -422,7 +421,10 @@ class SiloRun:
             if standing.ledger is not None:
                 standing.ledger.wait_without_end(LedgerWait(links))
             status = stack.enter_context(StatusWriter(folder.path, links, self._facts(record)))
-            stack.enter_context(serving_health(self.node.health, NodeHealth(status)))
+            if self.node.health is not None:  # a server, which takes a while to import
+                from dynadp.runs.health import NodeHealth, serving_health
+
+                stack.enter_context(serving_health(self.node.health, NodeHealth(status)))
 
             def note(entry: RoundProgress) -> None:
                 status.round = entry.number

@@ -452,7 +452,7 @@ class Ledger:
             details = decide(state)
             entry = draft.sealed(state.length + 1, state.head, details)
             insert(connection, entry)
-        state.take(entry)
+        state.enter(entry)
         if self._anchored and entry.kind == "spend":
             self.anchor.append(state.mark)
         elif self._anchored:

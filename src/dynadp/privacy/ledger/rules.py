@@ -58,6 +58,12 @@ class Reservation:
             rounds.setdefault(event.round, []).append(event)
         return rounds
 
+    def plans(self, round: int, events: list[Event]) -> bool:
+        """Whether these events are of the same classes as those of a round, and spelled alike."""
+        own = self.by_round.get(round, [])
+        alike = bool(own) and [type(event) for event in events] == [type(event) for event in own]
+        return alike and (_spelled(events) or "") == _spelled(own)
+
     @property
     def released(self) -> list[Event]:
         """The events of the spent rounds."""
@@ -274,8 +280,14 @@ class LedgerState:
         return "; or ".join([*ways, "set a larger cap, without regard to what was released"])
 
     def check_spend(self, run: str, round: int, events: list[Event]) -> None:
-        """Refuse a release that was not reserved, or was made before."""
-        self.check_events(events)
+        """Refuse a release that was not reserved, or was made before.
+
+        Events of the plan's own classes that are spelled like the plan were checked when it was
+        reserved: the same text is the same numbers, of this node, and not seeded.
+        """
+        before = self.runs.get(run)
+        if before is None or not before.plans(round, events):
+            self.check_events(events)
         known = self.open_run(run)
         if round in known.spent:
             raise BudgetRefused(
@@ -309,6 +321,14 @@ class LedgerState:
             wrong = f"does not follow from those before it ({error})"
         return f"entry {entry.id} {wrong}" if wrong else None
 
+    def enter(self, entry: Entry) -> None:
+        """Follow an entry that was decided on in this state, and is on the disk."""
+        if entry.kind == "spend":
+            self.runs[entry.run or ""].spent[entry.round or 0] = entry.id
+            self._move_to(entry)
+        else:
+            self.take(entry)
+
     def _misplaced(self, entry: Entry) -> str | None:
         if entry.id != self.length + 1:
             return f"comes after entry {self.length}: some are missing"
@@ -339,6 +359,9 @@ class LedgerState:
             self.runs[run].spent[round] = entry.id
         else:
             self._close(self.open_run(run), details)
+        self._move_to(entry)
+
+    def _move_to(self, entry: Entry) -> None:
         self.head, self.length = entry.hash, entry.id
         self.kinds[entry.kind] += 1
 
@@ -349,6 +372,14 @@ class LedgerState:
                 raise ValueError(f"run {run.run!r} cannot keep {kept!r} of delta")
             run.kept = kept
         run.closed = details.get("reason", "closed")
+
+
+def _spelled(events: Iterable[Event]) -> str | None:
+    """Return events as entries spell them; None where they cannot be written down."""
+    try:
+        return canonical_json([to_json(event) for event in events])
+    except (AttributeError, TypeError, ValueError):
+        return None
 
 
 def _sound(event: Event) -> bool:
