@@ -68,7 +68,7 @@ def unrounded_length():
 
 
 def long_rows_kept():
-    def whole(self, signed):
+    def whole(self, signed, *, overwrite=False):
         return np.rint(signed / self.step)
 
     return patch.object(Resolution, "whole", whole)
