@@ -75,14 +75,13 @@ def _logging_to(silo: runs.SiloRun, quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for no garbage meanwhile, and never among what is there then: what imports make stays,
-    and searching it takes a tenth of their time.
+    """Look for no garbage meanwhile: what imports make stays, and searching it takes a tenth of
+    their time.
     """
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         gc.enable()
 
 
