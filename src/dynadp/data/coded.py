@@ -15,7 +15,7 @@ _SHARE = 2  # texts are coded where distinct ones are at most one in so many
 _MOST = 1 << 16  # distinct cells that are known at a time
 
 
-class _Looked:
+class Looked:
     """What was found for distinct cells that were looked at, by code; of None at the end.
 
     Parameters
@@ -59,7 +59,7 @@ def _longer(array: NDArray[Any], count: int) -> NDArray[Any]:
     return made
 
 
-Notes = dict[tuple[str, int], _Looked]
+Notes = dict[tuple[str, int], Looked]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -110,7 +110,7 @@ class DictionaryColumn:
         """
         among = np.bincount(self.codes, minlength=len(self.cells)) > 0
         if what and self.notes is not None and len(self.codes):
-            known = self.notes.setdefault((what, id(of)), _Looked(of))
+            known = self.notes.setdefault((what, id(of)), Looked(of))
             known.grow(len(self.cells))
             if (new := np.flatnonzero(among & ~known.done)).size:
                 known.put(new, look(self.cells[new]))
