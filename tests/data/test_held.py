@@ -8,7 +8,7 @@ import pytest
 
 from dynadp.consensus.topology import Topology
 from dynadp.data import coded as coded_module
-from dynadp.data import files
+from dynadp.data import files, plain_files
 from dynadp.data import held as held_module
 from dynadp.data.coded import DictionaryColumn, KnownCells
 from dynadp.data.datasets.synthetic import census
@@ -32,14 +32,14 @@ CENTRED = DATA.schema.model_copy(
 def large(monkeypatch):
     """All files count as large, and Arrow reads them in small pieces."""
     monkeypatch.setattr(files, "_LARGE", 0)
-    monkeypatch.setattr(files, "_BLOCK", 1 << 15)
+    monkeypatch.setattr(plain_files, "_BLOCK", 1 << 15)
 
 
 @pytest.fixture
 def readings(monkeypatch):
     """How often each file was read by Arrow, and by DuckDB."""
     seen = Counter()
-    for reader in ("_plain_csv", "_plain_parquet", "_arrow_query"):
+    for reader in ("plain_csv", "plain_parquet", "_arrow_query"):
         read = getattr(files, reader)
 
         def counted(path, *given, read=read, by=reader):
@@ -107,7 +107,7 @@ def test_a_large_file_is_read_once(form, tmp_path, readings):
     ring = Topology.family("ring", 2)
     paths = {node: written(tmp_path, form, name=node) for node in ring.nodes}
     train(DATA.schema, paths, ring, epsilon=2.0, delta=1e-5, draws=SeededEntropy(1))
-    reader = f"_plain_{form}"
+    reader = f"plain_{form}"
     assert readings == {(path.name, reader): 1 for path in paths.values()}
 
 
