@@ -67,8 +67,7 @@ class Schema(Declared):
         The column that says whose row it is; never a feature. At most ``rows_per_person`` rows of
         each person stay at a node: the first ones in the order of the file, once rows are dropped
         that have missing cells. Which of her rows stay depends on her own rows alone. Ids are
-        compared as :func:`~dynadp.data.people.first_rows` does. All rows without an id count as
-        one person.
+        compared as :func:`~dynadp.data.people.first_rows` does. Rows without an id are left out.
     rows_per_person
         m, public. Without ``person`` it is a declared bound, which nothing can enforce.
     silos_per_person
