@@ -107,7 +107,7 @@ def norm(a: Array) -> Array:
     return np.sqrt(dot(a, a)) if isinstance(a, np.ndarray) else _gpu_norm()(a, axis=-1)
 
 
-def row_squares(X: Rows) -> Array:
+def row_squares(X: Array | csr_array) -> Array:
     """||x||^2 of every row: a function of that row alone, to the last bit.
 
     A product of a library may add a row's terms in an order that depends on where the row stands,
@@ -119,7 +119,7 @@ def row_squares(X: Rows) -> Array:
     return _summed(X, np.square)
 
 
-def row_products(X: Rows, F: Array) -> Array:
+def row_products(X: Array | csr_array, F: Array) -> Array:
     """X F^T, n x K, of K x d vectors: a row's numbers are a function of that row alone, to the last
     bit (:func:`row_squares`).
     """
