@@ -514,6 +514,7 @@ SEALED = 'mechanism = "sealed"\nhonest = 1\n'
         ("", "least = 2", "network: least is for on_absence = 'go on'"),
         (f"{SEALED}away = 1", "", "privacy: away costs accuracy, and a run that waits"),
         (SEALED, "on_absence = 'go on'", "privacy: away is missing: how many nodes a sealed sum"),
+        (f"{SEALED}away = 1\nspares = 0", "on_absence = 'go on'", "privacy: spares is 0"),
     ],
 )
 def test_what_is_said_of_absence_has_an_effect(load, privacy, network, wrong):

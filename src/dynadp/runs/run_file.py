@@ -95,6 +95,11 @@ class RunFile(Section):
                 "privacy: away is missing: how many nodes a sealed sum may go on without; or set "
                 "on_absence = 'wait' in [network]",
             ),
+            (
+                away and self.privacy.spares == 0,
+                "privacy: spares is 0, and a sealed sum takes one each time that nodes stay away: "
+                "give 1 or more, or leave away out",
+            ),
         ]
 
     @property
