@@ -270,6 +270,7 @@ def test_of_two_neither_goes_on_alone(build):
     ended = {}
     play(network, "a", ended)
     assert "1 of the 2 nodes that must remain" in str(ended["a"])
+    assert "If that never helps, make a model of what was released" in str(ended["a"])
     start(network, "ab")
     assert all(outcome.members == () for outcome in network.finish().values())
 
