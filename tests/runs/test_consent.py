@@ -131,6 +131,16 @@ def test_sealed_sums_name_who_must_be_honest_and_all_who_get_letters(tmp_path, n
     assert "handed on by neighbours" in words
 
 
+def test_a_run_that_goes_on_says_how_many_must_remain(tmp_path, nursery):
+    sealed = {"mechanism": "sealed", "honest": 2, "away": 1, "epsilon": 4.0, "delta": 1e-5}
+    network = Network.make(tmp_path / "home", nursery, nodes=5, rows=60, privacy=sealed)
+    words = dynadp("check", network.file("north")).output
+    assert "as long as 4 of 5 remain. The honest ones are counted among these" in words
+    del network.run["privacy"]["away"]
+    change_run(network, network={"on_absence": "wait"})
+    assert "Absence" not in dynadp("check", network.file("north")).output
+
+
 def test_a_simulation_and_a_relay_are_shown(tmp_path, nursery):
     network = Network.make(tmp_path / "home", nursery, seed=3, relay="127.0.0.1:7447")
     shown = dynadp("check", network.file("north"))

@@ -103,6 +103,12 @@ def _cost_lines(found: "Prospect") -> Iterator[str]:
         )
     if worse := privacy.collusion_words(found.collusion):
         yield f"  {worse[0].upper()}{worse[1:]}."
+    if found.least < found.silos:
+        counted = " The honest ones are counted among these." if total.honest else ""
+        yield (
+            f"Absence: the run goes on without silos that are silent for {found.patience:g} "
+            f"seconds, as long as {found.least} of {found.silos} remain.{counted}"
+        )
 
 
 def _ledger_lines(own: "LedgerProspect") -> Iterator[str]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dynadp.data import Seal
-from dynadp.engines import now
+from dynadp.engines import least_of, now
 from dynadp.privacy import Collusion, LedgerSummary, Total, by_node
 from dynadp.runs.headroom import find_headroom
 from dynadp.runs.identities import key_fingerprint
@@ -93,6 +93,9 @@ class Prospect:
         What the run costs people of this silo, and at the silo where it costs most.
     collusion
         What is lost where more silos collude than planned.
+    silos, least, patience
+        How many silos the run has, and how many must remain where it goes on without some: all of
+        them where it waits; seconds that it waits for a silent one.
     ledger
         What the ledger says; None in a SIMULATION.
     changed
@@ -122,6 +125,9 @@ class Prospect:
     own: Total | None
     total: Total
     collusion: tuple[Collusion, ...]
+    silos: int
+    least: int
+    patience: float
     ledger: LedgerProspect | None
     changed: tuple[str, ...]
     certificate_ends: datetime
@@ -185,6 +191,9 @@ def prospect_of(silo: SiloRun) -> Prospect:
         own=by_node(events, plan.delta)[me] if events else None,
         total=plan.total,
         collusion=plan.collusion,
+        silos=len(file.nodes),
+        least=least_of(plan, silo.absence),
+        patience=silo.absence.patience,
         ledger=None if silo.ledger is None else _ledger(silo, record.run_id, events),
         changed=tuple(described(before, silo.terms)),
         certificate_ends=silo.identity.expires,

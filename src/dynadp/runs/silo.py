@@ -173,8 +173,7 @@ class SiloRun:
         if plan is not None and schema:
             absence = file.network.absence
             attempt(lambda: NodeRun(node.node, schema, plan, absence))
-            if absence.goes_on and plan.algorithm == "sum":
-                attempt(bound(least_of, plan, absence))
+            attempt(bound(least_of, plan, absence))
         if plan is None or rows is None or mistakes:
             raise mistakes.refusal(path)
         return cls(path, node, file, schema, topology, plan, rows, identity)
