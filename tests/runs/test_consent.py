@@ -322,6 +322,26 @@ def test_an_approver_of_its_own_signs_and_nobody_else(network, tmp_path):
         assert dynadp("verify", silo.approval).exit_code in (2, 5)
 
 
+def test_a_run_file_says_whose_approval_it_may_be(network):
+    """Of this run, and by that silo's own key: another member's is none."""
+    silo, run_file = network.silo("north"), network.out / "run.toml"
+    assert dynadp("approve", network.file("north"), "--yes").exit_code == 0
+    done = dynadp("verify", silo.approval, "--run", run_file)
+    assert (done.exit_code, "the key of north." in done.output) == (0, True)
+    assert "give --run or --key" in dynadp("verify", silo.approval).output
+    made = Approval.load(silo.approval)
+    south = network.silo("south").identity.key
+    Approval.sign(silo.terms, south, by="x", at=made.at).save(silo.approval)
+    refused = dynadp("verify", silo.approval, "--run", run_file)
+    assert refused.exit_code == 5
+    assert "which is not the key of north" in refused.output
+    made.save(silo.approval)
+    change_run(network, run={"name": "again"})
+    refused = dynadp("verify", silo.approval, "--run", run_file)
+    assert refused.exit_code == 5
+    assert "approves run 'trial'" in refused.output
+
+
 @pytest.mark.slow
 def test_a_network_of_silos_that_approve_runs_to_its_end(network):
     for name in network.names:
