@@ -162,8 +162,10 @@ def test_what_changed_since_the_last_run_is_said_in_words(network):
     assert 'the endpoint of south is "silo.example.org:7447" now' in words
     file = network.ledger("north").with_name("north.sqlite-last-runs.json")
     assert file.stat().st_mode & 0o077 == 0
-    file.write_text(json.dumps({"format": "dynadp-last-runs", "version": 1, "runs": [3]}))
-    assert "is damaged; remove it" in dynadp("check", network.file("north")).output
+    for rubbish in ("[", json.dumps({"format": "dynadp-last-runs", "version": 1, "runs": [3]})):
+        file.write_text(rubbish)
+        found = dynadp("check", network.file("north"))
+        assert (found.exit_code, "Changed: not known: " in found.output) == (0, True)
 
 
 def test_terms_that_cannot_be_kept_stop_no_run(tmp_path, caplog):
@@ -227,6 +229,23 @@ def test_without_an_approval_a_node_does_nothing(network):
     assert "Releases: up to 6 messages" in shown.output
     assert "nobody was asked" in shown.output
     assert not network.silo("north").approval.exists()
+
+
+def test_check_says_whether_the_approval_holds(network):
+    assert answer("check", network.file("north"), "--json")["approved"] is None
+    file = consenting(network)
+    assert "Consent: NOT APPROVED, there is no approval at" in dynadp("check", file).output
+    assert dynadp("approve", file, "--yes").exit_code == 0
+    assert "Consent: approved by " in dynadp("check", file).output
+    change_run(network, privacy={"alpha": 0.6})
+    found = answer("check", file, "--json")
+    assert (found["approved"], "are others now" in found["consent"]) == (False, True)
+    network.silo("north").approval.write_text("rubbish")
+    shown = dynadp("check", file)
+    assert (shown.exit_code, "is not JSON" in shown.output) == (0, True)
+    refused = dynadp("node", file, "--quiet")
+    assert refused.exit_code == 2
+    assert "dynadp approve" in refused.output
 
 
 def other_cap(network):

@@ -72,7 +72,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     derived = [line for line in lines if line.startswith("plan, ")]
     stated = [line for line in lines if line not in derived]
     if stated and len(derived) > 3:
-        derived = [*derived[:3], f"and {len(derived) - 3} more numbers of the plan"]
+        more = len(derived) - 3
+        derived = [*derived[:3], f"and {more} more number{'s' * (more > 1)} of the plan"]
     return stated + derived
 
 
