@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dynadp import errors
+from dynadp import _files, errors
 from dynadp.cli import COMMANDS, Commands, main
 from dynadp.cli.demo import _fresh
 from dynadp.cli.options import MechanismName
@@ -504,6 +504,22 @@ def test_what_is_given_wrongly_exits_with_2(bad, line, code):
 def test_a_machine_that_fails_exits_with_1_or_8(error, cause, code):
     error.__cause__ = cause
     assert CliRunner().invoke(group(error), ["fail"]).exit_code == code
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "a.json"
+    monkeypatch.setattr(_files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        _files.write_whole(path, "x")
+    assert list(tmp_path.iterdir()) == []
+    done = CliRunner().invoke(group(caught.value), ["fail"])
+    assert (done.exit_code, done.stderr) == (8, f"dynadp: {path}: No space left on device\n")
+    with pytest.raises(FileNotFoundError) as caught:
+        _files.write_whole(tmp_path / "nowhere" / "a.json", "x")
+    assert caught.value.filename == str(tmp_path / "nowhere" / "a.json")
 
 
 def test_a_locked_ledger_exits_with_8(tmp_path, monkeypatch):
