@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import socket
@@ -162,10 +163,15 @@ def test_what_changed_since_the_last_run_is_said_in_words(network):
     assert 'the endpoint of south is "silo.example.org:7447" now' in words
     file = network.ledger("north").with_name("north.sqlite-last-runs.json")
     assert file.stat().st_mode & 0o077 == 0
-    for rubbish in ("[", json.dumps({"format": "dynadp-last-runs", "version": 1, "runs": [3]})):
-        file.write_text(rubbish)
+    other = {"run": "a", "at": "2026-01-01", "terms": {"config": 3}}
+    for kept in ([3], [other]):
+        file.write_text(json.dumps({"format": "dynadp-last-runs", "version": 1, "runs": kept}))
         found = dynadp("check", network.file("north"))
-        assert (found.exit_code, "Changed: not known: " in found.output) == (0, True)
+        assert found.exit_code == 0
+        assert re.search("Changed: not known: .* is damaged; remove it", found.output)
+    file.write_text("[")
+    found = dynadp("check", network.file("north"))
+    assert (found.exit_code, "Changed: not known: " in found.output) == (0, True)
 
 
 def test_terms_that_cannot_be_kept_stop_no_run(tmp_path, caplog):

@@ -51,7 +51,10 @@ def _kept(ledger: Path) -> list[dict[str, Any]]:
         return []
     try:
         runs = read_file(path, FORMAT, VERSION)["runs"]
-        return [{name: one[name] for name in ("run", "at", "terms")} for one in runs]
+        kept = [{name: one[name] for name in ("run", "at", "terms")} for one in runs]
+        for one in kept:
+            _since(one["at"], one["terms"])
+        return kept
     except (KeyError, TypeError):
         raise RecordError(
             f"{path} is damaged; remove it, and the next run has none to compare with"
@@ -140,6 +143,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
+def _since(at: str, terms: Mapping[str, Any]) -> str:
+    return f"since run {terms['config']['run']['name']!r}, which began on {at[:10]}"
+
+
 def described(
     before: tuple[str, Mapping[str, Any]] | None, now: Mapping[str, Any]
 ) -> Iterator[str]:
@@ -149,8 +156,7 @@ def described(
         return
     at, terms = before
     found = changes(terms, now)
-    name = terms["config"]["run"]["name"]
-    since = f"since run {name!r}, which began on {at[:10]}"
+    since = _since(at, terms)
     if not found:
         yield f"nothing but the name, {since}"
         return
