@@ -585,6 +585,19 @@ def test_quiet_is_for_commands_of_commands_too(tmp_path):
     assert "epsilon" in shown.output
 
 
+@pytest.mark.parametrize("flag", ["", "-v", "-q"])
+def test_warnings_are_shown(tmp_path, monkeypatch, flag):
+    """Once, without being asked for; such as that no anchor can be kept."""
+    (tmp_path / "state").write_text("no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    words = ["ledger", "cap", str(tmp_path / "l"), "--node", "a", "--epsilon", "1", "--delta", "0"]
+    done = CliRunner().invoke(main, [*words, *flag.split()])
+    assert done.exit_code == 0
+    assert ("no anchor is kept" in done.stderr) == (flag != "-q")
+    assert done.stderr.count("dynadp: warning: no anchor") == (flag == "")
+    assert "no anchor" not in done.stdout
+
+
 def test_quiet_and_verbose_are_one_or_the_other():
     done = CliRunner().invoke(main, ["-q", *ACCOUNT.split(), "-v"])
     assert done.exit_code == 2

@@ -62,14 +62,15 @@ def _logging_to(silo: runs.SiloRun, quiet: bool) -> Iterator[None]:
         handlers.append(logging.StreamHandler(sys.stderr))
     for handler in handlers:
         handler.setFormatter(lines)
-        log.addHandler(handler)
-    before, log.level = log.level, logging.INFO
+    level, others = log.level, log.handlers
+    log.setLevel(logging.INFO)
+    log.handlers = handlers  # alone: what else shows warnings would show them twice
     try:
         yield
     finally:
-        log.setLevel(before)
+        log.setLevel(level)
+        log.handlers = others
         for handler in handlers:
-            log.removeHandler(handler)
             handler.close()
 
 
