@@ -49,11 +49,12 @@ def _existing(path: Path) -> Path:
     """Return the absolute path of an existing file that this user may read."""
     try:
         there = path.is_file()
-        refused = "" if not there or os.access(path, os.R_OK) else os.strerror(errno.EACCES)
-    except OSError as error:  # such as a folder that this user may not enter
-        there, refused = True, error.strerror
-    if refused:
-        raise DatasetError(f"cannot read {path}: {refused}; let this user read it")
+        if there and not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:  # also of a folder that this user may not enter
+        raise DatasetError(
+            f"cannot read {path}: {error.strerror}; let this user read it"
+        ) from error
     if not there:
         raise DatasetError(f"there is no file {path}; expected a file on this machine")
     return path.resolve()
