@@ -624,6 +624,8 @@ def test_a_node_file_that_is_not_there_or_not_toml(load_node, tmp_path):
         load_node_file(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"is not TOML \(at line 1"):
         load_node("run = = 1")
+    with pytest.raises(ConfigError, match="is a run file, which all silos share"):
+        load_node(GOOD)
 
 
 @pytest.mark.parametrize(

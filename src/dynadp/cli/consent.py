@@ -50,8 +50,8 @@ def prospect_lines(found: "Prospect") -> Iterator[str]:
     left, day = found.certificate_days, f"{found.certificate_ends:%Y-%m-%d}"
     soon = "; renew it: dynadp pki renew" if left < _SOON else ""
     yield f"Certificate: to {day}, {left} days{soon}."
-    if found.approval is not None:
-        yield f"Consent: needs the approval {found.approval}"
+    if found.approved is not None:
+        yield f"Consent: {'' if found.approved else 'NOT APPROVED, '}{found.consent}."
 
 
 def _release_lines(found: "Prospect") -> Iterator[str]:

@@ -16,13 +16,13 @@ from typing import Any
 import click
 
 from dynadp import engines, privacy, runs
-from dynadp.cli.codes import FAILED, INTERRUPTED, LEFT, REFUSED
+from dynadp.cli.codes import FAILED, INTERRUPTED, LEFT, REFUSED, code_of
 from dynadp.cli.logs import BoundedLog, JsonLines
 from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Address, Positive, option, out_option, user
 from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.cli.pools import leave_no_core, share_pools
 from dynadp.cli.verbosity import QUIET, verbosity
-from dynadp.errors import IdentityError
+from dynadp.errors import DynadpError, IdentityError
 
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: early, or as a node answers it
 _SOON = 30  # days before a certificate's end
@@ -62,14 +62,15 @@ def _logging_to(silo: runs.SiloRun, quiet: bool) -> Iterator[None]:
         handlers.append(logging.StreamHandler(sys.stderr))
     for handler in handlers:
         handler.setFormatter(lines)
-        log.addHandler(handler)
-    before, log.level = log.level, logging.INFO
+    level, others = log.level, log.handlers
+    log.setLevel(logging.INFO)
+    log.handlers = handlers  # alone: what else shows warnings would show them twice
     try:
         yield
     finally:
-        log.setLevel(before)
+        log.setLevel(level)
+        log.handlers = others
         for handler in handlers:
-            log.removeHandler(handler)
             handler.close()
 
 
@@ -172,9 +173,16 @@ def status(folders: tuple[str, ...]) -> Answer:
     """Show how nodes are, from their run folders: rounds, what is spent, neighbours up or away,
     refused letters.
     """
-    states = runs.node_states(folders)
+    states, wrong = list[dict[str, Any]](), list[DynadpError]()
+    for folder in folders:
+        try:
+            states += runs.node_states([folder])
+        except DynadpError as error:  # the others are shown all the same
+            wrong.append(error)
     lines = (line for one in states for line in _state_lines(one))
-    return Answer({"version": 1, "nodes": states}, lines)
+    problem = "\n".join(f"dynadp: {error}" for error in wrong)
+    code = max(map(code_of, wrong), default=0)
+    return Answer({"version": 1, "nodes": states}, lines, code, problem)
 
 
 def _state_lines(one: dict[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynadp.cli.verbosity import QUIET, verbosity
+from dynadp.cli.verbosity import QUIET, showing_warnings, verbosity
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,7 +47,8 @@ def prints_answer(command: Callable[..., Answer]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     @wraps(command)
     def printing(as_json: bool, **given: Any) -> None:
-        answer = command(**given)
+        with showing_warnings():
+            answer = command(**given)
         if as_json:
             click.echo(json.dumps(answer.result, indent=1))
         elif verbosity() != QUIET:

@@ -5,7 +5,9 @@ files that all readers take alike come by Arrow (plain_files.py).
 """
 
 import csv
+import errno
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -44,8 +46,16 @@ _CASTS = {
 
 
 def _existing(path: Path) -> Path:
-    """Return the absolute path of an existing file."""
-    if not path.is_file():
+    """Return the absolute path of an existing file that this user may read."""
+    try:
+        there = path.is_file()
+        if there and not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:  # also of a folder that this user may not enter
+        raise DatasetError(
+            f"cannot read {path}: {error.strerror}; let this user read it"
+        ) from error
+    if not there:
         raise DatasetError(f"there is no file {path}; expected a file on this machine")
     return path.resolve()
 
@@ -129,8 +139,9 @@ def _header(
                 pass
     except UnicodeDecodeError:
         problem = "it is not UTF-8 text; save it as UTF-8"
-    except (OSError, EOFError, zlib.error):
-        problem = "it cannot be read; it may be cut or damaged"
+    except (OSError, EOFError, zlib.error) as error:
+        told = error.strerror if isinstance(error, OSError) else None  # the system's words
+        problem = f"it cannot be read{f': {told}' if told else '; it may be cut or damaged'}"
     marks = [mark for mark in ",;\t" if mark in re.sub(r'"[^"]*"', "", line)]
     if separator is None and len(marks) > 1:
         raise DeclarationError(
