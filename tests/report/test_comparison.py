@@ -5,9 +5,11 @@ import shlex
 
 import pytest
 
+from dynadp._intervals import NOISY, ONE
 from dynadp.errors import DeclarationError
-from dynadp.report.comparison import compare
-from dynadp.report.comparison_page import Mark, overlaps
+from dynadp.report.accuracy import Accuracy
+from dynadp.report.comparison import ComparedRun, Comparison, compare
+from dynadp.report.comparison_page import Mark, comparison_page, overlaps
 from dynadp.runs.folder import load_run
 from support.run_folders import make_job
 from support.typed import dynadp
@@ -98,6 +100,19 @@ def test_the_page_names_exactly_that_setting(three, private, tmp_path):
     assert json.loads(dynadp("compare", *three, "--html", out, "--json").stdout)["page"] == str(out)
     gone = dynadp("compare", *three, "--html", tmp_path / "no" / "c.html")
     assert (gone.exit_code, "is not a folder" in gone.output) == (2, True)
+
+
+def test_what_intervals_are_for_is_said():
+    """A released histogram is of private rows, and has noise of its own."""
+    known = {"settings": {}, "epsilon": 1.0, "delta": 1e-5, "protected": True, "finished": True}
+    public = ComparedRun("a", **known, accuracy=Accuracy(note="public.csv", accuracy=0.8))
+    noisy = Accuracy(note="private rows", accuracy=0.8, interval=NOISY)
+    released = ComparedRun("b", **known, accuracy=noisy)
+    one, both = Comparison((public, public)), Comparison((public, released))
+    assert f"measures, each with a {ONE}" in list(one.lines())
+    assert f"measures, each with a {ONE}, and for the noise where" in "\n".join(both.lines())
+    for comparison in (one, both):
+        assert comparison.interval in comparison_page(comparison)
 
 
 def test_intervals_without_a_common_point_are_not_called_equal():

@@ -177,9 +177,19 @@ def _named(text: str) -> Any:
     return runs.declared_column(name, rest)
 
 
+_SPELLINGS = {  # of declarations that are no kind of quantity
+    "LOW:HIGH": "a number, by its public bounds",
+    "A,B,C": "categories, by their published values",
+    "FIRST..LAST": "days between two, such as 2020-01-01..2029-12-31",
+    "hash:BUCKETS": "categories that are too many to list",
+}
+
+
 def _kinds() -> str:
     lines = [
         f"  {name + (':X' if kind.sized else ''):<14}{kind.what}"
         for name, kind in data.KINDS.items()
     ]
-    return "\n".join(["Bounds that are proposed from what you say, never from rows:", *lines])
+    others = [f"  {spelling:<14}{what}" for spelling, what in _SPELLINGS.items()]
+    head = "Bounds that are proposed from what you say, never from rows:"
+    return "\n".join([head, *lines, "Or in your own words:", *others])

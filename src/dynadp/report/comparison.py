@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dynadp._intervals import written
+from dynadp._intervals import NOISY, ONE, written
 from dynadp.errors import DeclarationError
 from dynadp.privacy import upper_bound
 from dynadp.report.accuracy import Accuracy, public_accuracy
@@ -33,7 +33,7 @@ class ComparedRun:
     finished
         Whether it has its model.
     accuracy
-        On public rows, or why there is none.
+        On public rows, or by a histogram that the run released; or why there is none.
     """
 
     label: str
@@ -69,11 +69,10 @@ class ComparedRun:
 
     @property
     def measures(self) -> dict[str, tuple[float, float, float]]:
-        """Value and 95% interval of each measure on public rows; none where there are none."""
+        """Value and 95% interval of each measure; none where there are none."""
         one = self.accuracy
-        if one.accuracy is None:
-            return {}
-        found = {"accuracy": (one.accuracy, one.low, one.high)}
+        labels = one.accuracy is not None  # and no number that is predicted
+        found = {"accuracy": (one.accuracy or 0.0, one.low, one.high)} if labels else {}
         return found | {name: (value, low, high) for name, value, low, high in one.others}
 
     def to_json(self) -> dict[str, Any]:
@@ -115,6 +114,12 @@ class Comparison:
         """Names of all measures that any run has."""
         return list(dict.fromkeys(name for run in self.runs for name in run.measures))
 
+    @property
+    def interval(self) -> str:
+        """What all intervals are for, in words."""
+        noisy = any(run.measures and run.accuracy.interval == NOISY for run in self.runs)
+        return f"{ONE}{', and for the noise where a histogram was released' if noisy else ''}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the differing settings by run, and what each run cost and reached."""
         labels = [run.label for run in self.runs]
@@ -138,7 +143,7 @@ class Comparison:
         for run in self.runs:
             yield f"  {run.label:{wide}}  {run.cost}{'' if run.finished else ', not finished'}"
         if self.measures:
-            yield "measures on public rows, each with a 95% interval for their sampling error"
+            yield f"measures, each with a {self.interval}"
         for name in self.measures:
             yield name
             for run in self.runs:
