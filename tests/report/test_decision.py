@@ -187,7 +187,7 @@ def test_a_change_is_worth_the_epsilon_with_the_same_strength(advice):
     )
     assert twice.gain > 0 > people.gain
     assert twice.same_accuracy < 1 < people.same_accuracy
-    assert by_name["without west, 700 rows"].gain < 0
+    assert by_name["without west and its 700 rows"].gain < 0
     assert by_name["another silo with 400 rows"].gain > 0
     assert by_name["delta = 1e-06"].same_accuracy > 1
     assert twice.same_total["median"] - 82.0 == pytest.approx(twice.gain)

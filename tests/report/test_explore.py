@@ -729,7 +729,7 @@ def test_the_state_of_a_run_that_ends(run, tmp_path):
         20,
         True,
     )
-    assert state["accuracy"].startswith("No accuracy is shown: ")
+    assert state["accuracy"].startswith("No accuracy is shown: the run is not finished")
     assert "running, round 1" in state["network"]
     version = growing.watch.latest.version
     growing.watch.look()

@@ -151,6 +151,9 @@ class Accuracy:
         return f"{100 * self.low:.1f} to {100 * self.high:.1f}: a {self.interval}"
 
 
+NOT_FINISHED = Accuracy(note="the run is not finished, so there is no model yet")
+
+
 def charged_accuracies(budgets: Mapping[str, BudgetView | str]) -> list[str]:
     """The noisy accuracies that nodes paid for, in words."""
     return [
@@ -173,7 +176,7 @@ def released_accuracy(model: Model) -> Accuracy:
 def public_accuracy(view: RunView, given: Model | None = None) -> Accuracy:
     """Evaluate the run's model, or another one, on public rows, where they can be reached."""
     if given is None and not (view.home / "model.json").exists():
-        return Accuracy(note="the run is not finished, so there is no model yet")
+        return NOT_FINISHED
     model, made, file = given or load_model(view.home), view.record.made, view.record.file or {}
     if made is not None and made["name"] == "census":
         shape = {"nodes": len(view.topology), "heterogeneity": made["heterogeneity"]}
