@@ -386,7 +386,7 @@ def test_a_run_file_gives_probabilities_and_a_threshold(home, mechanism):
     home(mechanism, run='threshold = "balanced"')
     done = dynadp("train run.toml --out run")
     assert done.exit_code == 0, done.output
-    assert "by the histogram that the last round released" in done.output
+    assert "by the noisy histogram that the last round released" in done.output
     model = load_model("run")
     assert model.threshold == pytest.approx(threshold_for(model, "balanced"))
     assert model.threshold != 0
@@ -405,7 +405,7 @@ def test_a_run_file_gives_probabilities_and_a_threshold(home, mechanism):
     assert {"log_loss", "brier"} <= set(found["measures"])
     assert dynadp("report run --out page.html").exit_code == 0
     page = Path("page.html").read_text()
-    assert "by the histogram of scores" in page
+    assert "from the noisy histogram of scores" in page
     assert "How often its probabilities come true" in page
     curve = histogram_measures(model.histogram, model.threshold, model.calibration).calibration
     chart = charts_of_run("run")["calibration"].to_dict()

@@ -59,10 +59,8 @@ def init(folder: str, kinds: bool, **given: Any) -> None:
     schema, run = root / "schema.toml", root / "run.toml"
     say(f"Wrote {schema} and {run}: read them, they say what is public.")
     if start.seed is None:
-        for node, _ in start.nodes.nodes:
-            command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
-            budget = f"--epsilon {start.cap:.6g} --delta {start.delta:g}"
-            say(f"Next: {shlex.join(command)} {budget}")
+        cap = ["--epsilon", f"{start.cap:.6g}", "--delta", f"{start.delta:g}"]
+        say(f"Next: {shlex.join(['dynadp', 'ledger', 'cap', '--run', str(run), *cap])}")
     say(f"Then: dynadp check {run}, and dynadp train {run}")
 
 

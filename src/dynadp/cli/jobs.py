@@ -220,8 +220,8 @@ def train(
     elif found:
         accuracy = (
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
-            f"{'about ' if found.get('noise') else ''}{found['rows']:,} rows (always the commoner "
-            f"label: {found['majority']:.1%}), "
+            f"{'about ' if found.get('noise') else ''}{found['rows']:,} rows (always the most "
+            f"common label: {found['majority']:.1%}), "
             f"{result.evaluation_note}; in brackets a {NOISY if found.get('noise') else ONE}."
         )
     else:

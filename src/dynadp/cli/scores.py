@@ -182,7 +182,7 @@ def evaluate(
         accuracy = found.found["accuracy"]
         line = (
             f"Accuracy {accuracy.value:.1%} ({accuracy.low:.1%} to {accuracy.high:.1%}) on "
-            f"{found.rows:,} public rows (commoner label: {found.majority:.1%}); in "
+            f"{found.rows:,} public rows (most common label: {found.majority:.1%}); in "
             f"brackets a {ONE}."
         )
         others = {name: one for name, one in found.found.items() if name != "accuracy"}

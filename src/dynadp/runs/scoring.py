@@ -320,6 +320,6 @@ def released_measures(model: Model) -> tuple[dict[str, Any] | None, str]:
     if "accuracy" not in found.found:
         return None, "noise drowns the histogram of scores that the last round released"
     return {**found.to_json(), "noise": model.histogram.noise}, (
-        "those of the nodes that sent sums, each weighing what it does in the model, by the "
-        "histogram that the last round released with noise"
+        "those of the nodes that sent sums, weighted as in the model, by the noisy histogram that "
+        "the last round released"
     )
