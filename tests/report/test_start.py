@@ -279,6 +279,10 @@ def test_files_are_offered_by_name_alone(place):
     (place / "deep").mkdir()
     (place / "deep" / "more.tsv").write_text("a\n")
     (place / "notes.txt").write_text(SECRET)
+    (place / ".venv").mkdir()
+    for name in (".venv/hidden.csv", ".hidden.csv"):
+        (place / name).write_text("a\n")
+    (place / os.fsdecode(b"no-text-\xff.csv")).write_text("a\n")  # it would break the page
     found = []
     times = opened_here(lambda: found.extend(offered(Path())), "north.csv", "more.tsv")
     assert found == ["north.csv", "south.csv", "west.csv", "deep/more.tsv"]
@@ -408,7 +412,6 @@ def test_the_server_writes_and_says_what_to_type(client):
     ]
     wrong = client.post(f"/{TOKEN}/api/do", {"folder": "study", "deed": "report"})
     assert (wrong.status_code, wrong.json()["error"]) == (400, "first comes: Run")
-    assert client.post(f"/{TOKEN}/api/deeds", {"folder": ""}).status_code == 400
     written = client.post(f"/{TOKEN}/api/ask", given).json()["files"]
     assert made["files"] == written  # the page compares them with what answers come to now
 
@@ -422,6 +425,27 @@ def test_a_home_folder_is_one_and_a_folder_that_cannot_be_is_refused(client, pla
     given = {"folder": "taken", "answers": {**ANSWERS, "nodes": nodes}}
     reply = client.post(f"/{TOKEN}/api/write", given)
     assert (reply.status_code, "taken" in reply.json()["error"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("", "expected a folder"),
+        ("north.csv", "north.csv is a file"),
+        ("north.csv/below", "north.csv is a file"),
+        ("-x", "for an option"),
+        ("~nobody-has-this/x", "no home of that name"),
+        ("x" * 300, "name too long"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_told_beside_it_and_the_answers_stay(client, folder, words):
+    given = {"folder": folder, "answers": ANSWERS}
+    asked = client.post(f"/{TOKEN}/api/ask", given).json()
+    assert (words in asked["folder"], asked["complete"]) == (True, True)
+    assert list(asked["files"]) == ["study/schema.toml", "study/run.toml"]
+    assert client.post(f"/{TOKEN}/api/deeds", given).json()["deeds"] == []
+    reply = client.post(f"/{TOKEN}/api/write", given)
+    assert (reply.status_code, words in reply.json()["error"]) == (400, True)
 
 
 def test_the_pages_of_a_run_are_those_of_the_folder_that_is_shown(client, place, seeded, sealed):

@@ -284,6 +284,63 @@ def test_one_file_for_all_and_answers_that_change(browser, tmp_path):
         assert opened.errors == []
 
 
+def test_the_browsers_back_goes_a_step_back_and_any_file_can_be_pressed(browser, tmp_path):
+    rows = "\n".join(["age,hours,ill", *(f"{20 + i},{i},{('no', 'yes')[i % 2]}" for i in range(40))])
+    for name in ("it's.csv", "nørd syd.csv"):
+        (tmp_path / name).write_text(rows + "\n")
+    with (
+        served(command="start", token=tmp_path / "token", folder=tmp_path) as (address, _),
+        Opened(browser, "narrow", bypass_csp=True) as opened,
+    ):
+        page = opened.page
+        begun(opened, address)
+        page.get_by_role("button", name="it's.csv", exact=True).click()
+        page.check("#for-all")
+        page.uncheck("#for-all")
+        page.get_by_role("button", name="nørd syd.csv", exact=True).click()
+        both = "#fields .found [aria-pressed=true]"
+        assert page.locator(both).all_inner_texts() == ["it's.csv", "nørd syd.csv"]
+        page.click("#next")
+        step(opened, "answer")
+        page.select_option("#q-label", "ill")
+        page.fill("#q-negative", "no")
+        page.fill("#q-positive", "yes")
+        page.click("#next")
+        step(opened, "columns")
+        page.select_option("#q-column-age", "age")
+        page.select_option("#q-column-hours", "range")
+        page.get_by_label("hours: bounds or values").fill("9:0")
+        page.focus("#next")
+        page.keyboard.press("Enter")
+        wrong = "hours: bounds or values"  # where the mistake is, not what kind of column it is
+        opened.until("name => document.activeElement.getAttribute('aria-label') === name", wrong)
+        page.get_by_label(wrong).fill("0:9")
+        page.click("#next")
+        step(opened, "people")
+        page.go_back()
+        step(opened, "columns")
+        assert page.get_by_label(wrong).input_value() == "0:9"
+        page.go_back()
+        step(opened, "answer")
+        page.go_forward()
+        step(opened, "columns")
+        page.click("#go-ledgers")
+        step(opened, "ledgers")
+        page.click("#next")
+        step(opened, "run")
+        page.fill("#folder", "it's.csv/study")
+        opened.until("document.querySelector('#folder-error').innerText.includes('is a file')")
+        page.reload()  # which was no dead end
+        opened.until("document.body.dataset.ready === 'yes'")
+        step(opened, "run")
+        page.fill("#folder", "it's mine")
+        opened.until("!document.querySelector('#folder-error').innerText")
+        page.click("[data-deed=write]:not(:disabled)")
+        opened.until("document.querySelector('[data-deed=cap]:not(:disabled)')")
+        assert opened.errors == []
+        assert (tmp_path / "it's mine/run.toml").is_file()
+
+
 def post(address, where, **given):
     body = json.dumps({"folder": "study", **given}).encode()
     asked = Request(f"{address}{where}", body, {"content-type": "application/json"})

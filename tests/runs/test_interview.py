@@ -130,6 +130,8 @@ def test_nothing_but_the_first_line_is_read(place, monkeypatch):
         ("nodes", "a=north.csv b=rows.csv", "have no name in common"),
         ("nodes", "a=bare.csv", "its first line has empty names or numbers"),
         ("nodes", "a=odd.csv", "declare the separator"),
+        ("nodes", "a=north.csv b=one.csv", "share 1 of at least 2 columns"),
+        ("nodes", "rows.csv", "share 2 of at least 3 columns"),
         ("nodes", "", "at least one node"),
         ("label", "il", "there is no column 'il' in all files; they share age"),
         ("positive", "no", "expected two different ones"),
@@ -154,6 +156,7 @@ def test_a_slip_costs_one_answer(place, monkeypatch, name, text, words):
     (place / "rows.csv").write_text("a,b\n")
     (place / "bare.csv").write_text(f"{SECRET},41\n")
     (place / "odd.csv").write_text("a,b;c\n")
+    (place / "one.csv").write_text("ill\n")
     texts = {name: text for name, text in ANSWERS.items() if name != "delta"}  # a flag has it
     lines = []
     for key, answer in texts.items():

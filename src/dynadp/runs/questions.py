@@ -259,6 +259,13 @@ def common_columns(files: NodeFiles, folder: str | Path) -> tuple[str, ...]:
         raise DeclarationError(
             "the first lines of the files have no name in common; expected the same columns"
         )
+    needed = 2 if files.shared is None else 3
+    if len(shared) < needed:
+        node = "" if files.shared is None else ", one that names the node"
+        raise DeclarationError(
+            f"the first lines of the files share {len(shared)} of at least {needed} columns: the "
+            f"answer{node}, and one to predict it from; commas, semicolons or tabs separate them"
+        )
     return shared
 
 

@@ -112,7 +112,7 @@ class Wizard:
 
     async def deeds(self, request: Request) -> Response:
         """``{folder}``: how far all commands are."""
-        return await self._answer(request, lambda given: self._state(_folder(given)))
+        return await self._answer(request, self._went)
 
     def report(self, request: Request) -> Response:
         """The report of the run, as it was written."""
@@ -157,13 +157,14 @@ class Wizard:
         try:
             return JSONResponse(await run_in_threadpool(work, given))
         except (DynadpError, OSError, ValueError, TypeError, AttributeError) as error:
-            words = str(error) if isinstance(error, DynadpError) else _plain(error)
-            return JSONResponse({"error": words}, 400)
+            return JSONResponse({"error": _plain(error)}, 400)
 
     def _asked(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        folder = _folder(given)
+        folder, wrong = _checked(given)
+        folder = self.folder if wrong else folder  # all else is asked and checked as before
         found = answered(folder, _texts(given))
         return {
+            "folder": wrong,
             "asked": [one.to_json() for one in found.asked],
             "complete": found.start is not None,
             "problem": found.problem,
@@ -187,6 +188,10 @@ class Wizard:
     def _done(self, given: Mapping[str, Any]) -> dict[str, Any]:
         self._of(_folder(given)).do(str(given.get("deed")))
         return self._state(_folder(given))
+
+    def _went(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        folder, wrong = _checked(given)
+        return {"deeds": [], "files": {}} if wrong else self._state(folder)
 
     def _state(self, folder: str) -> dict[str, Any]:
         deeds = self._of(folder)
@@ -263,8 +268,25 @@ class _Later:
 def _folder(given: Mapping[str, Any]) -> str:
     folder = str(given.get("folder") or "").strip()
     if not folder:
-        raise ValueError("no folder")
-    return str(Path(folder).expanduser())
+        raise DeclarationError("expected a folder")
+    if folder.startswith("-"):
+        raise DeclarationError(f"{folder}: commands would take this for an option; choose another")
+    try:
+        path = Path(folder).expanduser()
+    except RuntimeError:
+        raise DeclarationError(f"{folder}: there is no home of that name") from None
+    for place in (path, *path.parents):
+        if place.exists() and not place.is_dir():
+            raise DeclarationError(f"{place} is a file; expected a folder")
+    return str(path)
+
+
+def _checked(given: Mapping[str, Any]) -> tuple[str, str]:
+    """The folder, and what is wrong with it."""
+    try:
+        return _folder(given), ""
+    except (DeclarationError, OSError, ValueError) as error:
+        return "", _plain(error)
 
 
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:
@@ -272,6 +294,8 @@ def _texts(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _plain(error: Exception) -> str:
+    if isinstance(error, DynadpError):
+        return str(error)
     if isinstance(error, OSError):
         return f"{error.filename or 'the system'}: {error.strerror or 'failed'}"
     return "expected a folder, and answers that are texts"

@@ -215,21 +215,31 @@ def first_line(path: Path) -> bytes:
 
 def offered(place: Path) -> list[str]:
     """Return files with a header that lie here or a little below, by name; none is opened."""
-    found: list[str] = []
-    for depth in range(DEPTH + 1):
-        for path in sorted(place.glob("/".join(["*"] * (depth + 1)))):
-            if path.suffix.lower() in ENDINGS and path.is_file() and len(found) < MOST:
-                found.append(path.relative_to(place).as_posix())
-    return found
+    found = (path for path in _below(place, DEPTH) if path.suffix.lower() in ENDINGS)
+    return [path.as_posix() for path in found if os.path.isfile(place / path)][:MOST]
 
 
 def runs_here(place: Path) -> list[str]:
     """Return folders of runs a little below, by name."""
-    found: list[str] = []
-    for depth in range(1, DEPTH + 2):
-        for path in sorted(place.glob("/".join(["*"] * depth + ["run.json"]))):
-            found.append(path.parent.relative_to(place).as_posix())
-    return found[:MOST]
+    found = (path for path in _below(place, DEPTH + 1) if path.name == "run.json")
+    return [path.parent.as_posix() for path in found if len(path.parts) > 1][:MOST]
+
+
+def _below(place: Path, depth: int) -> list[Path]:
+    """Return files in folders down to a depth, upper ones first: not what is hidden, cannot be
+    listed, or has a name that is no text.
+    """
+    found: list[Path] = []
+    for folder, folders, files in os.walk(place, followlinks=True):
+        here = Path(folder).relative_to(place)
+        folders[:] = filter(_shown, folders if len(here.parts) < depth else ())
+        found += [here / name for name in filter(_shown, files)]
+    return sorted(found, key=lambda path: (len(path.parts), path))
+
+
+def _shown(name: str) -> bool:
+    """Whether a page shows a name: not a hidden one, nor one that is not UTF-8."""
+    return not name.startswith(".") and os.fsencode(name).decode(errors="replace") == name
 
 
 def _note(name: str, value: Any, answers: Mapping[str, str]) -> str:

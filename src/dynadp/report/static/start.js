@@ -11,6 +11,9 @@ try {
 } catch { /* nothing was kept */ }
 const keep = () => sessionStorage.setItem(KEPT, JSON.stringify({ answers: page.answers, forms: page.forms, folder: page.folder, step: page.step, seen: [...page.seen] }));
 
+// a text as a shell takes it for one word
+const shell = (text) => (/^[\w./=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+
 function made(tag, given = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
@@ -46,6 +49,7 @@ async function ask() {
   page.problem = found.problem;
   page.network = found.network;
   page.files = found.files;
+  at("folder-error").textContent = found.folder;
   keep();
   return true;
 }
@@ -103,12 +107,11 @@ const controls = {
     const field = controls.text({ ...one, choices: [] });
     const input = field.querySelector("input");
     const parts = () => input.value.match(/(?:[^\s'"]|'[^']*'|"[^"]*")+/g) ?? [];
-    const quoted = (text) => (/^[\w./=-]+$/.test(text) ? text : `'${text}'`);
-    const bare = (part) => part.replace(/^(['"])(.*)\1$/, "$2");
-    const named = (file) => quoted(file.includes("=") ? file : `${file.split("/").at(-1).replace(/\.\w+$/, "")}=${file}`);
+    const bare = (part) => part.replace(/'([^']*)'|"([^"]*)"/g, "$1$2");
+    const named = (file) => shell(file.includes("=") ? file : `${file.split("/").at(-1).replace(/\.\w+$/, "")}=${file}`);
     const set = (texts) => { input.value = texts.join(" "); put(one, input.value); mark(); };
     const list = page.offered.map((file) => {
-      const both = [named(file), quoted(file)]; // as a node's file, and as the file of all
+      const both = [named(file), shell(file)]; // as a node's file, and as the file of all
       const button = made("button", { type: "button", "aria-pressed": "false" }, file);
       button.addEventListener("click", () => {
         const there = parts();
@@ -118,7 +121,7 @@ const controls = {
     });
     const box = made("input", { type: "checkbox", id: "for-all" });
     const all = made("label", { class: "choice", for: "for-all" }, box, made("span", {}, "This file has the rows of several nodes, and a column that names the node of each row"));
-    box.addEventListener("change", () => set(parts().map((part) => (box.checked ? quoted(bare(part).replace(/^[^=]*=/, "")) : named(bare(part))))));
+    box.addEventListener("change", () => set(parts().map((part) => (box.checked ? shell(bare(part).replace(/^[^=]*=/, "")) : named(bare(part))))));
     const mark = () => {
       const there = parts();
       for (const { button, both } of list) button.setAttribute("aria-pressed", String(there.some((part) => both.includes(part))));
@@ -253,14 +256,15 @@ function refresh() {
   }
   at("back").disabled = page.step === "rows";
   const texts = Object.entries(page.files);
-  at("h-files").textContent = page.deeds.length && !stale() ? "What was written" : "What will be written";
+  at("h-files").textContent = page.deeds.length && page.complete && !stale() ? "What was written" : "What will be written";
   at("no-files").hidden = texts.length > 0;
   const open = new Set([...at("files").querySelectorAll("details[open]")].map((one) => one.dataset.name));
   at("files").replaceChildren(...texts.map(([name, text]) =>
     made("details", { "data-name": name, open: open.has(name) }, made("summary", {}, name), made("pre", { tabindex: "0", role: "region", "aria-label": name }, text))));
 }
 
-function go(step, focus = true) {
+function go(step, focus = true, enter = true) {
+  if (enter && step !== page.step) history.pushState({ step }, ""); // so that the browser's Back goes a step back
   page.step = step;
   page.seen.add(step);
   page.tried = null;
@@ -277,7 +281,8 @@ async function next() {
   if (!stepDone(page.step)) {
     const wrong = inStep(page.step).find(missing);
     const field = wrong && at(idOf(wrong));
-    const input = field?.closest(".field").querySelector("input:not([hidden]), select");
+    const own = field?.closest(".field");
+    const input = own?.querySelector("[aria-invalid=true]:not([hidden])") ?? own?.querySelector("input:not([hidden]), select");
     (input ?? at("fields").querySelector("input, select"))?.focus();
     return;
   }
@@ -295,6 +300,10 @@ at("form").addEventListener("submit", (event) => { event.preventDefault(); next(
 at("back").addEventListener("click", back);
 at("back-do").addEventListener("click", back);
 for (const button of steps) button.addEventListener("click", () => go(button.dataset.step));
+addEventListener("popstate", ({ state }) => {
+  const step = state?.step;
+  if (order.includes(step) && reachable(step) && !empty(step)) go(step, true, false);
+});
 
 // ---- what is done --------------------------------------------------------------------------------------------------------
 const WORDS = { waiting: "not yet", running: "running …", done: "done", failed: "failed" };
@@ -302,9 +311,9 @@ const WORDS = { waiting: "not yet", running: "running …", done: "done", failed
 async function follow() {
   clearTimeout(page.poll);
   const now = await send("api/deeds");
-  if (now.error) return;
-  draw(now);
-  if (page.step === "run" && now.deeds.some((deed) => deed.state === "running")) page.poll = setTimeout(follow, 400);
+  if (!now.error) draw(now);
+  // of a server that is away too: it may come back
+  if (page.step === "run" && page.deeds.some((deed) => deed.state === "running")) page.poll = setTimeout(follow, now.error ? 2000 : 400);
 }
 
 function draw(now) {
@@ -356,7 +365,6 @@ async function beside(own) {
   at("beside").hidden = others.length === 0;
   if (page.runs === now) return;
   page.runs = now;
-  const shell = (run) => (/^[\w./=-]+$/.test(run) ? run : `'${run.replaceAll("'", `'"'"'`)}'`);
   const boxes = others.map((run, i) => made("input", { type: "checkbox", id: `beside-${i}`, value: run }));
   const chosen = () => {
     const runs = [own, ...boxes.filter((box) => box.checked).map((box) => box.value)];
@@ -388,16 +396,17 @@ async function act(name) {
 
 at("folder").addEventListener("input", () => {
   page.folder = at("folder").value;
-  at("folder-error").textContent = page.folder.trim() ? "" : "a folder is needed here";
   clearTimeout(page.pause);
-  page.pause = setTimeout(async () => { if (page.folder.trim() && (await ask())) { refresh(); follow(); } }, 300);
+  page.pause = setTimeout(async () => { if (await ask()) { refresh(); follow(); } }, 300);
 });
 
 async function begin() {
-  const { files, forms } = await fetch("api/files").then((reply) => reply.json());
-  Object.assign(page, { offered: files, kinds: forms });
+  const found = await fetch("api/files").then((reply) => reply.json()).catch(() => null);
+  if (found === null) { at("link").textContent = "The server does not answer; start the command again, then reload this page."; return; }
+  Object.assign(page, { offered: found.files, kinds: found.forms });
   await ask();
-  go(reachable(page.step) ? page.step : "rows", false);
+  go(reachable(page.step) ? page.step : "rows", false, false);
+  history.replaceState({ step: page.step }, "");
   document.body.dataset.ready = "yes";
 }
 
