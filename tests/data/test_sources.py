@@ -614,7 +614,7 @@ def test_batches_and_tables_need_something():
 def test_a_missing_package_is_named_with_what_to_install(package, name, tmp_path, monkeypatch):
     data = pl.DataFrame({"a": [1], "y": [0]}) if name is None else tmp_path / name
     if name:
-        data.write_text("a,y\n1,0\n")
+        data.write_text('a,y\n"1",0\n')
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
         DeclarationError,

@@ -1,7 +1,8 @@
 """CSV and Parquet files, read by DuckDB, which may open the given file alone.
 
-Nothing is inferred from rows: cells of a CSV file are text, a Parquet file brings its types. Large
-files that all readers take alike come by Arrow (plain_files.py).
+Nothing is inferred from rows: cells of a CSV file are text, a Parquet file brings its types. Files
+that all readers take alike are read without it: large ones by Arrow, small CSV files as they are
+(plain_files.py).
 """
 
 import csv
@@ -18,13 +19,14 @@ from typing import Any, Literal
 import numpy as np
 
 from dynadp.data.coded import CodedRows, KnownCells, unboxed
-from dynadp.data.plain_files import either, first_line, plain_csv, plain_parquet
+from dynadp.data.plain_files import either, first_line, plain_cells, plain_csv, plain_parquet
 from dynadp.data.sources import RawTable, Source, Stamp, foreign_errors, need, odd_type, whole_cells
 from dynadp.errors import DataError, DatasetError, DeclarationError
 
 Separator = Literal[",", ";", "\t"]
 
-_LARGE = 1 << 19  # bytes of a file, from which on Arrow is used where it is there
+# bytes of a file, from which on Arrow is used where it is there; of one that needs no library
+_LARGE = _SMALL = 1 << 19
 # DuckDB without extensions, secrets, files to spill into or a look at Python's variables; one
 # thread keeps it small
 _ALONE = {
@@ -99,6 +101,12 @@ def _csv(path: Path, name: str, separator: Separator | None, zipped: bool) -> So
         return f"SELECT {cells} FROM read_csv({_quoted(path)}, {options})"
 
     def read(names: tuple[str, ...], size: int) -> Iterator[RawTable]:
+        _require_one(path, name)
+        if stamp is not None and stamp.size < _SMALL:
+            found = plain_cells(path, columns, names, mark, size)
+            if found is not None:
+                yield from found
+                return
         for rows in _query(path, name, query(names), size):
             yield {
                 wanted: whole_cells(column)
@@ -248,11 +256,16 @@ def _worth_arrow(stamp: Stamp | None) -> bool:
     return large and find_spec("pyarrow") is not None
 
 
-def _reader(path: Path, name: str) -> Any:
+def _require_one(path: Path, name: str) -> None:
+    """Refuse a path that DuckDB would take for those of several files."""
     if any(mark in str(path) for mark in "*?["):
         raise DeclarationError(
             f"{name}: the path has a *, ? or [, which would stand for several files; rename it"
         )
+
+
+def _reader(path: Path, name: str) -> Any:
+    _require_one(path, name)
     return need("duckdb", "CSV and Parquet files")
 
 
