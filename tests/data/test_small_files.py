@@ -23,14 +23,14 @@ def cells_of(path):
         return "refused"
 
 
-def require_the_same(path, rest):
-    path.write_bytes(b"a,b\n" + rest)
+def require_the_same(path, rest, end=b"\n"):
+    path.write_bytes(b"a,b" + end + rest)
     found = cells_of(path)
     with patch.object(files, "_SMALL", 0):
         assert found == cells_of(path)
 
 
-ODD = (
+ODD = [
     b"",
     b"1,2",
     b"1,2\n,\n",
@@ -39,34 +39,39 @@ ODD = (
     b"1,2,3\n",
     b"1,2\n\n3,4\n",
     b"\n1,2\n",
-)
-ODD += (
+]
+ODD += [
     b'"1",2\n',
     b"1,2\r\n3,4\r\n",
     b"\xff,2\n",
     b"1,\xc3\xa4\n",
     b"1,\xe2\x80\xa8\n",
-    b"1,\x0b\x0c\n",
-)
-ODD += (b"1,\\\n#,'\n", b"\xef\xbb\xbf1,2\n", b"1,\0\n", b"\n", b"NULL,nan\n", b"1;2,3\n")
+    b"1,\x0b\n",
+]
+ODD += [b"1,\\\n#,'\n", b"\xef\xbb\xbf1,2\n", b"1,\0\n", b"\n", b"NULL,nan\n", b"1;2,3\n"]
 
 
 @pytest.mark.parametrize("rest", ODD)
 def test_a_small_file_is_read_without_duckdb_as_with_it(rest, tmp_path):
     require_the_same(tmp_path / "rows.csv", rest)
+    require_the_same(tmp_path / "windows.csv", rest.replace(b"\n", b"\r\n"), b"\r\n")
 
 
 @pytest.mark.slow
-@settings(max_examples=1_000)
-@given(st.text("12,,\n\n ;\t\"'\\#\räß\u2028\x0b\x1a", max_size=24))
-def test_any_small_file_is_read_without_duckdb_as_with_it(rest):
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from(["1,2", "1", ",", "\n", "\r\n", *" ;\t\"'\\#\rß\u2028\x0b\x1a"])),
+    st.sampled_from([b"\n", b"\r\n"]),
+)
+def test_any_small_file_is_read_without_duckdb_as_with_it(parts, end):
     with TemporaryDirectory() as folder:
-        require_the_same(Path(folder, "rows.csv"), rest.encode())
+        require_the_same(Path(folder, "rows.csv"), "".join(parts).encode(), end)
 
 
-def test_a_small_plain_file_needs_no_library(tmp_path, monkeypatch):
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_small_plain_file_needs_no_library(end, tmp_path, monkeypatch):
     path = tmp_path / "rows.csv"
-    path.write_text("a,b\n1,x\n2,y\n3,z\n")
+    path.write_bytes("a,b\n1,x\n2,y\n3,z\n".replace("\n", end).encode())
     for library in ("duckdb", "pyarrow"):
         monkeypatch.setitem(sys.modules, library, None)
     parts = [{k: v.tolist() for k, v in part.items()} for part in source(path).batches(("b",), 2)]

@@ -102,7 +102,7 @@ def _csv(path: Path, name: str, separator: Separator | None, zipped: bool) -> So
 
     def read(names: tuple[str, ...], size: int) -> Iterator[RawTable]:
         _require_one(path, name)
-        if stamp is not None and stamp.size < _SMALL:
+        if stamp is not None and stamp.size < _SMALL and not zipped:
             found = plain_cells(path, columns, names, mark, size)
             if found is not None:
                 yield from found

@@ -96,20 +96,30 @@ def plain_cells(
     path: Path, columns: tuple[str, ...], names: tuple[str, ...], mark: str, size: int
 ) -> list[RawTable] | None:
     """Return the cells of a small CSV file without any library, ``size`` rows at a time; None where
-    DuckDB might read another cell, or refuse the file.
+    DuckDB might read another cell, or refuse the file. Its lines end alike, none of them is empty,
+    and there are no quotes.
     """
     try:
-        with closing(_PlainText(path)) as file:
-            text = file.read().decode()
-    except (_Unlike, OSError, UnicodeDecodeError):
+        with open(path, "rb") as file:
+            head, text = first_line(file), file.read().decode()
+    except (OSError, UnicodeDecodeError):
         return None
-    rows = [line.split(mark) for line in text.removesuffix("\n").split("\n")] if text else []
+    end = "\n" if head.endswith(b"\n") else "\r\n"
+    if head.endswith(b"\r") and text.startswith("\n"):
+        text = text[1:]
+    elif not head.endswith(b"\n"):
+        return None
+    lines = text.removesuffix(end).split(end) if text else []
+    whole = "".join(lines)
+    if not all(lines) or any(odd in whole for odd in '"\0\r\n'):
+        return None
+    rows = [line.split(mark) for line in lines]
     if any(len(row) != len(columns) for row in rows):
         return None
-    spans = [rows[low : low + size] for low in range(0, len(rows), size)]
     at = {name: columns.index(name) for name in names}
     return [
-        {name: whole_cells([row[i] for row in some]) for name, i in at.items()} for some in spans
+        {name: whole_cells([row[i] for row in rows[low : low + size]]) for name, i in at.items()}
+        for low in range(0, len(rows), size)
     ]
 
 
