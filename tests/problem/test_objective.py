@@ -8,14 +8,15 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import faster_storage
 from dynadp.errors import DeclarationError
-from dynadp.problem import objective
+from dynadp.problem import objective, sparse_rows
 from dynadp.problem import storage as storage_module
 from dynadp.problem import threads as threads_module
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.residual_losses import LogisticCosh, PseudoHuber
-from dynadp.problem.storage import DenseRows, SeparateRows, SparseRows, stack_rows
+from dynadp.problem.sparse_rows import SparseRows
+from dynadp.problem.storage import DenseRows, SeparateRows, stack_rows
 
 
 def blocks(counts, d, seed=0, density=0.5):
@@ -186,9 +187,9 @@ def test_threads_change_no_bit(monkeypatch, storage):
         (3, 0, True),
     ):
         monkeypatch.setattr(threads_module, "WORKERS", workers)
-        monkeypatch.setattr(storage_module, "WORKERS", workers)
+        monkeypatch.setattr(sparse_rows, "WORKERS", workers)
         monkeypatch.setattr(objective, "WORTH_SHARING", threshold)
-        monkeypatch.setattr(storage_module, "_WORTH_A_PASS", threshold if threads else 0)
+        monkeypatch.setattr(sparse_rows, "_WORTH_A_PASS", threshold if threads else 0)
         problem = StackedProblem(parts, Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
         Z = problem.rows.margins(F)
         found.append(

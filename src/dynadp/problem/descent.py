@@ -200,7 +200,7 @@ def on_the_line(
 ) -> tuple[Vectors, Margins, Vectors]:
     """F + t D by ``_search``, its margins and gradient; dZ is a difference of margins."""
     noise = problem.roundings.slopes * norm(F)  # of slopes made of that difference
-    if (namespace(F).abs(before) < noise).any():
+    if not len(dZ) or (namespace(F).abs(before) < noise).any():
         dZ = problem.products(D)
     t = _search(problem.along(F, D, Z, dZ, q, b), before, after, bad)
     found = F + t[..., None] * D

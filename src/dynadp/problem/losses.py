@@ -116,10 +116,10 @@ class SmoothedHinge(Loss):
         """
         if not isinstance(z, np.ndarray):
             return one_kernel(_falling)(z, self.margin, self.width)
-        s = z - self.margin
+        u = z - self.margin if self.margin else z
         if self.width != 1.0:
-            s /= self.width
-        np.minimum(s, 709.0, out=s)  # e^709 is finite, and 1/(1 + e^709) is 0 to within 1e-308
+            u = u / self.width
+        s = np.minimum(u, 709.0)  # e^709 is finite, and 1/(1 + e^709) is 0 to within 1e-308
         np.exp(s, out=s)
         s += 1.0
         return np.divide(-1.0, s, out=s)
