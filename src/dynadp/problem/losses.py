@@ -119,8 +119,8 @@ class SmoothedHinge(Loss):
         u = z - self.margin if self.margin else z
         if self.width != 1.0:
             u = u / self.width
-        s = np.minimum(u, 709.0)  # e^709 is finite, and 1/(1 + e^709) is 0 to within 1e-308
-        np.exp(s, out=s)
+        with np.errstate(over="ignore"):  # 1/(1 + infinity) is 0, as it should be
+            s = np.exp(u)
         s += 1.0
         return np.divide(-1.0, s, out=s)
 

@@ -21,7 +21,7 @@ from dynadp.problem.losses import Loss
 from dynadp.problem.regularizers import Regularizer
 from dynadp.problem.rounding import Roundings
 from dynadp.problem.sparse_rows import SparseRows
-from dynadp.problem.storage import DenseRows, Storage, stack_rows
+from dynadp.problem.storage import DenseRows, Storage, stack_rows, weighed_gram
 from dynadp.problem.terms import Terms
 from dynadp.problem.threads import WORTH_SHARING, share_out, spans
 
@@ -75,6 +75,12 @@ class Problem(Terms, ABC):
         """Margins at F, and grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F)."""
         Z, data = self.data_gradient(F)
         return Z, data + self.rho * self.regularizer.gradient(F)
+
+    def rough(self, F: Vectors) -> Vectors | None:
+        """Grad Z_p(F_p) to some seven digits, which certifies nothing; None where that saves
+        nothing or margins are stored.
+        """
+        return None
 
     def local_gradient(self, F: Vectors) -> Vectors:
         """Grad Z_p(F_p)."""
@@ -195,15 +201,27 @@ class StackedProblem(Problem):
             return Z, sums * self._node_weight
         Z = self.margins(F)
         if not isinstance(Z, np.ndarray) or Z.size <= WORTH_SHARING:
-            return Z, self.rows.adjoint(self._slopes(Z, slice(None))) * self._node_weight
-        slopes = np.empty_like(Z)
+            slopes = self._slopes(Z, slice(None))
+        else:
+            slopes = np.empty_like(Z)
 
-        def fill(rows: slice) -> None:
-            slopes[rows] = self._slopes(Z[rows], rows)
+            def fill(rows: slice) -> None:
+                slopes[rows] = self._slopes(Z[rows], rows)
 
-        share_out(fill, spans(len(Z)), threads=True)
+            share_out(fill, spans(len(Z)), threads=True)
         sums = self.rows.adjoint(slopes) * self._node_weight
         return Z if self.stores_margins else Z[:0], sums
+
+    def rough(self, F: Vectors) -> Vectors | None:
+        """As of :class:`Problem`: in float32, for many replicas of sparse rows."""
+        if self.stores_margins or not isinstance(self.rows, SparseRows):
+            return None
+
+        def slopes(Z: Margins, rows: slice) -> Margins:
+            return self._slopes(self._less_targets(Z, rows), rows).astype(np.float32, copy=False)
+
+        _, sums = self.rows.there_and_back(F.astype(np.float32), slopes, keep=False)
+        return sums * self._node_weight + self.rho * self.regularizer.gradient(F)
 
     def _slopes(self, Z: Margins, rows: slice) -> Margins:
         """L'(z) of some rows, each with its class's weight."""
@@ -219,22 +237,23 @@ class StackedProblem(Problem):
         self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False, chunks: int = 1
     ) -> Array:
         """As of :class:`Problem`."""
-        xp, Z = namespace(F), self._stored(F, Z)
+        xp, stored = namespace(F), len(Z) == self.rows.offsets[-1]
         out: Array = xp.empty((chunks, len(self), self.dimension, self.dimension))
         ridge = self.ridge(F, majorant, chunks)
         diagonal = xp.arange(self.dimension)
 
         def fill(nodes: slice) -> None:
             for p in range(nodes.start, nodes.stop):
-                own = Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step]
-                weights = self.curvatures(own, majorant, chunks) * (self.C[p] / len(own))
+                own = slice(self.rows.offsets[p], self.rows.offsets[p + 1], step)
+                rows = self.rows.some(p, step)
+                margins = Z[own] if stored else self._less_targets(rows @ F[p].T, own)
+                weights = self.curvatures(margins, majorant, chunks) * (self.C[p] / len(rows))
                 if self.by_class is not None:
-                    low, high = self.rows.offsets[p], self.rows.offsets[p + 1]
-                    weights = weights * self.by_class[low:high:step]
-                out[:, p] = self.rows.gram(p, weights, step)
+                    weights = weights * self.by_class[own]
+                out[:, p] = weighed_gram(rows, weights)
                 out[:, p, diagonal, diagonal] += ridge[:, p]
 
-        products = len(Z) // step * self.dimension**2
+        products = self.rows.offsets[-1] // step * self.dimension**2
         share_out(fill, spans(len(self)), isinstance(F, np.ndarray) and products > WORTH_SHARING)
         return out
 

@@ -1,13 +1,15 @@
 """The signed rows of all nodes in sparse matrices, some thousand at a time."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
-from dynadp._arrays import Array, Margins, Rows, Vectors, column_spans, dot_roundings, namespace
+from dynadp._arrays import Array, Margins, Rows, Vectors, column_spans, dot_roundings
 from dynadp.problem.threads import WORKERS, WORTH_SHARING, share_out
 
 _WORTH_A_PASS = 200_000  # as WORTH_SHARING, for a pass over the rows, which is handed over once
@@ -75,10 +77,11 @@ class SparseRows:
         """Z = A F, or nothing (0 x K) unless it is to be kept, and A_p^T S_p, with one visit to
         each part of the rows.
 
-        ``slopes(Z, rows)`` gives S of some rows, and may change these margins in place.
+        ``slopes(Z, rows)`` gives S of some rows, and may change these margins in place. Where F is
+        of type float32, so is all of it.
         """
         K = F.shape[1]
-        Z, sums = np.empty((self.offsets[-1] if keep else 0, K)), self._room(K)
+        Z, sums = np.empty((self.offsets[-1] if keep else 0, K)), self._room(K, F.dtype)
 
         def both(group: "_Group", some: slice) -> None:
             margins = group.margins(F[:, some])
@@ -94,6 +97,7 @@ class SparseRows:
         """Do the work on every group and some replicas at a time."""
         spans = [slice(low, low + _ABREAST) for low in range(0, replicas, _ABREAST)]
 
+        @np.errstate(over="ignore", invalid="ignore")  # the caller's does not hold in a thread
         def share(groups: slice) -> None:
             for group in self.groups[groups]:
                 for some in spans:
@@ -101,9 +105,9 @@ class SparseRows:
 
         share_out(share, self._shares, self.filled * replicas > worth)
 
-    def _room(self, replicas: int) -> Array:
+    def _room(self, replicas: int, dtype: Any = float) -> Array:
         """For sums over each part."""
-        return np.empty((len(self._node), self.dimension, replicas))
+        return np.empty((len(self._node), self.dimension, replicas), dtype)
 
     def _whole(self, sums: Array) -> Vectors:
         """Sums over nodes from those over parts: P x K x d."""
@@ -120,15 +124,15 @@ class SparseRows:
             sums[group.parts] = (squared.T @ s[group.rows]).reshape(-1, self.dimension, 1)
         return self._whole(sums)[:, 0]
 
-    def gram(self, p: int, weights: Array, step: int = 1) -> Array:
-        """A_p^T diag(w) A_p by BLAS, faster than a sparse product: the result is dense."""
+    def some(self, p: int, step: int = 1) -> Array:
+        """Every ``step``-th row of node p, dense."""
         own = range(self._first[p], self._first[p + 1])
         held = [g for g in self.groups if g.parts.start < own.stop and own.start < g.parts.stop]
         start, rows = int(self.offsets[p]), []
         for group in held:
             for part in range(max(own.start, group.parts.start), min(own.stop, group.parts.stop)):
                 rows.append(group.dense(part, start, step))
-        return weighed_gram(np.concatenate(rows), weights)
+        return np.concatenate(rows)
 
 
 class _Group:
@@ -153,6 +157,8 @@ class _Group:
     def margins(self, F: Vectors) -> Margins:
         """A F of the group's rows."""
         f = F[self.nodes].transpose(0, 2, 1).reshape(-1, F.shape[1])
+        if F.dtype == np.float32:
+            return self._rough[0] @ f
         Z = self.pieces[0] @ f
         for piece in self.pieces[1:]:
             Z += piece @ f
@@ -160,7 +166,15 @@ class _Group:
 
     def adjoint(self, S: Margins) -> Array:
         """A^T S of each part, from its rows' share of S: parts x d x K."""
-        return (self.transposed @ S).reshape(-1, self.dimension, S.shape[1])
+        transposed = self._rough[1] if S.dtype == np.float32 else self.transposed
+        return (transposed @ S).reshape(-1, self.dimension, S.shape[1])
+
+    @cached_property
+    def _rough(self) -> tuple[csr_array, csc_array]:
+        """The matrix in float32, and transposed."""
+        A = self.matrix
+        short = csr_array((A.data.astype(np.float32), A.indices, A.indptr), A.shape)
+        return short, short.T
 
     def dense(self, part: int, start: int, step: int) -> Array:
         """A part's rows among every ``step``-th row from ``start`` on."""
@@ -223,9 +237,3 @@ def _pieces(matrix: csr_array, dimension: int) -> list[csr_array]:
         entries = matrix.data[inside], matrix.indices[inside], ends
         pieces.append(csr_array(entries, shape=matrix.shape))
     return pieces
-
-
-def weighed_gram(rows: Array, weights: Array) -> Array:
-    """A^T diag(w) A for each line of weights."""
-    scaled = rows * namespace(weights).sqrt(weights)[..., None]
-    return scaled.swapaxes(-1, -2) @ scaled  # NumPy calls syrk for A^T A

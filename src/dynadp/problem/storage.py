@@ -18,7 +18,7 @@ from dynadp._arrays import (
     namespace,
 )
 from dynadp.errors import DeclarationError
-from dynadp.problem.sparse_rows import SparseRows, weighed_gram
+from dynadp.problem.sparse_rows import SparseRows
 
 Storage = Literal["auto", "dense", "csr"]
 _WORTH_NO_COPY = 1 << 23  # bytes of a node's rows, past which a product a node is as fast
@@ -76,9 +76,9 @@ class DenseRows:
             xp.matmul(S[low:high].T, matrix[low:high], out=out[p])
         return out
 
-    def gram(self, p: int, weights: Array, step: int = 1) -> Array:
-        """A_p^T diag(w) A_p over every ``step``-th row of node p, for each line of weights."""
-        return weighed_gram(self.matrix[self.offsets[p] : self.offsets[p + 1] : step], weights)
+    def some(self, p: int, step: int = 1) -> Array:
+        """Every ``step``-th row of node p."""
+        return self.matrix[self.offsets[p] : self.offsets[p + 1] : step]
 
 
 class SeparateRows(DenseRows):
@@ -104,12 +104,18 @@ class SeparateRows(DenseRows):
             [b.squared_adjoint(s[low:high]) for b, (low, high) in self._each(self.offsets)]
         )
 
-    def gram(self, p: int, weights: Array, step: int = 1) -> Array:
-        """A_p^T diag(w) A_p over every ``step``-th row of node p, for each line of weights."""
-        return self.blocks[p].gram(0, weights, step)
+    def some(self, p: int, step: int = 1) -> Array:
+        """Every ``step``-th row of node p."""
+        return self.blocks[p].some(0, step)
 
     def _each(self, ends: NDArray[np.int64]) -> Iterator[tuple[DenseRows, tuple[int, int]]]:
         return zip(self.blocks, pairwise(ends.tolist()), strict=True)
+
+
+def weighed_gram(rows: Array, weights: Array) -> Array:
+    """A^T diag(w) A for each line of weights, by BLAS."""
+    scaled = rows * namespace(weights).sqrt(weights)[..., None]
+    return scaled.swapaxes(-1, -2) @ scaled  # NumPy calls syrk for A^T A
 
 
 StackedRows = DenseRows | SparseRows
