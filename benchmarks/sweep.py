@@ -141,7 +141,7 @@ def measure(
         ratio = times[storage].median * REPLICAS / TIMED / times["dynadp"].median
         missed = sum(relative > setting.relative for relative in reached)
         figures.append(
-            Figure(f"faster than L-BFGS-B on {storage} rows, {setting.name}", ratio, at_least=15)
+            Figure(f"faster than L-BFGS-B on {storage} rows, {setting.name}", ratio, at_least=30)
         )
         lines.append(
             (

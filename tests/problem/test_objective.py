@@ -8,14 +8,15 @@ from scipy.sparse import csr_array
 
 from dynadp._arrays import faster_storage
 from dynadp.errors import DeclarationError
-from dynadp.problem import objective
+from dynadp.problem import objective, sparse_rows
 from dynadp.problem import storage as storage_module
 from dynadp.problem import threads as threads_module
 from dynadp.problem.losses import HuberHinge, Logistic
 from dynadp.problem.objective import StackedProblem
 from dynadp.problem.regularizers import SmoothElasticNet, SquaredL2
 from dynadp.problem.residual_losses import LogisticCosh, PseudoHuber
-from dynadp.problem.storage import DenseRows, SeparateRows, SparseRows, stack_rows
+from dynadp.problem.sparse_rows import SparseRows
+from dynadp.problem.storage import DenseRows, SeparateRows, stack_rows, weighed_gram
 
 
 def blocks(counts, d, seed=0, density=0.5):
@@ -27,7 +28,13 @@ def blocks(counts, d, seed=0, density=0.5):
 @pytest.mark.parametrize("make", [DenseRows, SeparateRows, SparseRows])
 @pytest.mark.parametrize("as_sparse", [False, True])
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_stacked_products_are_the_nodes_products(counts, make, as_sparse, replicas):
+@pytest.mark.parametrize("length", [2, 2048])
+def test_stacked_products_are_the_nodes_products(
+    counts, make, as_sparse, replicas, length, monkeypatch
+):
+    """Also where sparse rows are cut into short parts, and replicas are taken two at a time."""
+    for name in ("_LEAST", "_MARGINS", "_ABREAST"):
+        monkeypatch.setattr(sparse_rows, name, length)
     rng = np.random.default_rng(1)
     parts = blocks(counts, 6)
     listed = [csr_array(part) for part in parts] if as_sparse else parts
@@ -47,7 +54,7 @@ def test_stacked_products_are_the_nodes_products(counts, make, as_sparse, replic
     for p, a in enumerate(parts):
         weights = rng.random(len(a[::2]))
         np.testing.assert_allclose(
-            rows.gram(p, weights, 2), (a[::2].T * weights) @ a[::2], atol=1e-14
+            weighed_gram(rows.some(p, 2), weights), (a[::2].T * weights) @ a[::2], atol=1e-14
         )
 
 
@@ -186,9 +193,9 @@ def test_threads_change_no_bit(monkeypatch, storage):
         (3, 0, True),
     ):
         monkeypatch.setattr(threads_module, "WORKERS", workers)
-        monkeypatch.setattr(storage_module, "WORKERS", workers)
+        monkeypatch.setattr(sparse_rows, "WORKERS", workers)
         monkeypatch.setattr(objective, "WORTH_SHARING", threshold)
-        monkeypatch.setattr(storage_module, "_WORTH_A_PASS", threshold if threads else 0)
+        monkeypatch.setattr(sparse_rows, "_WORTH_A_PASS", threshold if threads else 0)
         problem = StackedProblem(parts, Logistic(), SquaredL2(), 1.0, 0.1, storage=storage)
         Z = problem.rows.margins(F)
         found.append(

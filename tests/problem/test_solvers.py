@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from dynadp.errors import NotCertified
-from dynadp.problem import descent
+from dynadp.problem import descent, objective
 from dynadp.problem.certificate import certificate, rounding_error
 from dynadp.problem.factor import Factor
 from dynadp.problem.gamma import default_gamma, longest, reachable_gamma
@@ -107,6 +107,81 @@ def test_hard_problems_end_certified_and_the_certificate_is_true(case, loss, sto
     exact = exact_gradient(problem, blocks, solution.point, q, b)
     norms = np.sqrt((exact**2).sum(axis=-1))
     assert (norms <= solution.bound).all()
+
+
+@pytest.mark.parametrize("case", HARD, ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.05), PseudoHuber()], ids=repr)
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_margins_that_are_not_stored_change_no_certificate(case, loss, storage, monkeypatch):
+    """As for many replicas, whose first gradients are made in float32."""
+    monkeypatch.setattr(objective, "_FEW_MARGINS", 0)
+    blocks, C, rho, strength = HARD[case]
+    problem = stacked(blocks, loss, SmoothElasticNet(), C, rho, storage=storage, replicas=3)
+    P, d = len(blocks), problem.dimension
+    assert len(problem.at(np.zeros((P, 3, d)))[0]) == 0
+    q = np.full((P, 1), strength)
+    chosen = np.random.default_rng(5).normal(size=(P, 3, d))
+    b = -problem.gradient(chosen, q, np.zeros((P, 3, d))) * np.array([0.0, 1.0, 0.5])[:, None]
+    gamma = default_gamma(problem)
+    solution = solve(problem, q, b, gamma, np.zeros((P, 3, d)))
+    assert (solution.bound <= gamma).all()
+    exact = exact_gradient(problem, blocks, solution.point, q, b)
+    assert (np.sqrt((exact**2).sum(axis=-1)) <= solution.bound).all()
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1e-300, np.nan], ids=str)
+def test_a_rough_gradient_certifies_nothing(wrong, monkeypatch):
+    """However short it is: a point is let go by its gradient in float64 alone."""
+    monkeypatch.setattr(objective, "_FEW_MARGINS", 0)
+    blocks = [rows(80, 6, s) for s in range(2)]
+    problem = StackedProblem(blocks, Logistic(), SquaredL2(), 1.0, 1e-2, replicas=3)
+    q, b = np.full((2, 1), 0.1), np.random.default_rng(0).normal(size=(2, 3, 6))
+    asked = []
+
+    def rough(F):
+        asked.append(F)
+        return wrong - q[..., None] * F - b
+
+    monkeypatch.setattr(problem, "rough", rough)
+    gamma, start = default_gamma(problem), np.zeros((2, 3, 6))
+    if np.isnan(wrong):
+        with pytest.raises(NotCertified):
+            solve(problem, q, b, gamma, start)
+    else:
+        solution = solve(problem, q, b, gamma, start)
+        exact = exact_gradient(problem, blocks, solution.point, q, b)
+        assert (np.sqrt((exact**2).sum(axis=-1)) <= solution.bound).all()
+        assert (solution.bound <= gamma).all()
+    assert asked
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.parametrize("limit", [0, 10**9])
+def test_a_solve_that_begins_where_one_ended_makes_no_pass_there(storage, limit, monkeypatch):
+    """With the same result to the last bit; replicas end at different times."""
+    monkeypatch.setattr(objective, "_FEW_MARGINS", limit)
+    problem = StackedProblem(
+        *([rows(70, 6, s) for s in range(2)], Logistic(), SquaredL2(), 100.0, 1e-3),
+        storage=storage,
+        replicas=9,
+    )
+    b = np.random.default_rng(3).normal(size=(2, 9, 6)) * np.geomspace(0.1, 1e4, 9)[:, None]
+    q, gamma, passes, at = np.full((2, 1), 0.5), default_gamma(problem), [], problem.at
+    monkeypatch.setattr(problem, "at", lambda F: passes.append(F) or at(F))
+    first = solve(problem, q, b, gamma, np.zeros_like(b))
+    for known in (None, first.known):
+        passes.clear()
+        kept = {"factor": first.factor, "known": known}
+        passes.append(solve(problem, q, 1.5 * b, gamma, first.point, **kept))
+        count, found = len(passes), passes.pop()
+        if known is None:
+            plain, most = found, count
+    assert count == most - 1
+    np.testing.assert_array_equal(found.point, plain.point)
+    np.testing.assert_array_equal(found.bound, plain.bound)
+    elsewhere = solve(problem, q, b, gamma, first.point + 1, known=first.known)
+    away = solve(problem, q, b, gamma, first.point + 1)
+    np.testing.assert_array_equal(elsewhere.point, away.point)
 
 
 @settings(max_examples=60)

@@ -8,7 +8,7 @@ import numpy as np
 from dynadp._arrays import Array, norm
 from dynadp.consensus import admm
 from dynadp.consensus.residuals import Certificate, Residuals
-from dynadp.problem import PATIENT, Factor, Problem, solve
+from dynadp.problem import PATIENT, Factor, Known, Problem, solve
 
 _MANY, _OFTEN = 5, 10  # iterations of a solve; rounds
 
@@ -48,6 +48,7 @@ class LocalSolver:
     relaxation: float = field(default=1.0, init=False)
     certificate: Certificate | None = field(default=None, init=False)
     _factor: Factor | None = field(default=None, init=False)
+    _known: Known | None = field(default=None, init=False)
 
     def local_step(self, n: int, state: admm.State, linear: Array | None, phi: Array) -> Array:
         """g = argmin_f Z_p(f) + 2 lam_p.f + eta sum_j || f - w_pj ||^2 + (phi/2) ||f||^2 +
@@ -63,11 +64,12 @@ class LocalSolver:
             self.gamma,
             self.f,
             factor=self._factor,
+            known=self._known,
             b_size=size,
             aim=self.aim,
             max_iterations=PATIENT if self.private else 500,
         )
-        self._factor = solution.factor
+        self._factor, self._known = solution.factor, solution.known
         if (
             self._factor
             and solution.iterations > _MANY

@@ -2,6 +2,7 @@ from .answers import answers_of as answers_of
 from .answers import default_loss as default_loss
 from .answers import require_kind as require_kind
 from .descent import Active as Active
+from .descent import Known as Known
 from .factor import Factor as Factor
 from .gamma import default_gamma as default_gamma
 from .gamma import longest as longest

@@ -3,6 +3,7 @@ factor M ~ H + q I, unit steps, and a line search on the margins if a unit step 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -21,8 +22,28 @@ _ROWS_PER_COLUMN = 16
 MEMORY = 8  # pairs kept for the quasi-Newton correction
 FLAT = 0.9  # a step is good enough if the slope along it has shrunk to this share
 _EXACT = 0.2  # if it is not, the line search goes on to this share
+# the next gradient may be made in float32 where this one is longer than so many times the bound on
+# its error in float64 (float32 errs 45,000 times that bound on Adult), and than the aim by what two
+# steps usually gain
+_ROUGH, _GAIN = 2.0**29 / 200, 10
 # a factor that shrinks the gradient less than this per iteration, twice in a row, is made anew
 _SLOW = 0.3
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a solve found where it ended, so that the next one, which begins there, makes no pass.
+
+    Attributes
+    ----------
+    F, Z, local
+        The points, and margins and grad Z_p there, as of
+        :meth:`~dynadp.problem.objective.Problem.at`.
+    """
+
+    F: Vectors = field(repr=False)
+    Z: Margins = field(repr=False)
+    local: Vectors = field(repr=False)
 
 
 class Active:
@@ -32,8 +53,8 @@ class Active:
     ----------
     replicas
         Their positions.
-    F, Z, G
-        Vectors, margins, gradients.
+    F, Z, local, G
+        Vectors, margins, grad Z_p, gradients of the whole objective.
     error
         Of the gradient, by :func:`rounding_error`.
     gamma, aim, bound
@@ -55,7 +76,7 @@ class Active:
         Names of what has a place for each replica, where F is.
     """
 
-    stacked: ClassVar[tuple[str, ...]] = ("F", "Z", "G", "q", "b", "b_size", "error")
+    stacked: ClassVar[tuple[str, ...]] = ("F", "Z", "local", "G", "q", "b", "b_size", "error")
 
     def __init__(
         self,
@@ -67,6 +88,7 @@ class Active:
         gamma: Numbers,
         aim: Numbers,
         factor: Factor | None,
+        known: Known | None = None,
     ) -> None:
         self.problem, self.q_all = problem, q
         self.replicas = namespace(F).arange(F.shape[1])
@@ -77,12 +99,22 @@ class Active:
         rows = int(problem.counts.min() // (_ROWS_PER_COLUMN * problem.dimension))
         self.step, self.largest = max(1, min(4, rows)), LARGEST_INVERSE
         self.slow = self.remade = 0
-        self._begin()
+        self._is_rough = False  # whether gradients are, which then certify nothing
+        self._begin(known)
 
-    def _begin(self) -> None:
+    def _begin(self, known: Known | None) -> None:
         """Margins and gradients at the start."""
-        self.Z, self.G = value_at(self.problem, self.F, self.q, self.b)
+        if known is not None and np.array_equal(known.F, self.F):
+            self.Z, self.local = known.Z, known.local
+        else:
+            self.Z, self.local = self.problem.at(self.F)
+        self.G = self._gradient(self.F, self.local)
         self.memory = _QuasiNewton()
+        self._ends: tuple[Margins, Vectors] | None = None
+
+    def _gradient(self, F: Vectors, local: Vectors) -> Vectors:
+        """The gradient of the whole objective, from grad Z_p."""
+        return local + self.q[..., None] * F + self.b
 
     def _certified(self) -> tuple[Numbers, Numbers]:
         """Certified bounds at F, where F is and in memory."""
@@ -96,8 +128,20 @@ class Active:
         bound, self.bound = self._certified()
         # good enough, and no longer better
         stuck = (self.bound <= self.gamma) & (self.bound > 0.5 * last)
-        self.todo = ~((self.bound <= self.aim) | stuck)
+        self.todo = ~((self.bound <= self.aim) | stuck) | self._is_rough
         return bound
+
+    def note(self) -> None:
+        """Remember margins and grad Z_p here, for replicas that may not go on."""
+        if self._ends is None:
+            self._ends = self.Z.copy(), self.local.copy()
+        else:
+            for end, value in zip(self._ends, (self.Z, self.local), strict=True):
+                end[:, self.replicas] = value
+
+    def known(self, point: Vectors) -> Known | None:
+        """What was noted, where replicas ended."""
+        return self._ends and Known(point.copy(), *self._ends)
 
     def keep(self, going: NDArray[np.int64]) -> None:
         """Go on with some of the replicas."""
@@ -152,24 +196,33 @@ class Active:
             D *= on(self.todo, D)[..., None]
             slope *= on(self.todo, slope)
         F, G = self.F, self.G
-        self.F, self.Z, self.G = self._moved(D, slope)
+        self._is_rough = not self.slow and self._far()
+        self.F, self.Z, self.local, self.G = self._moved(D, slope)
         self.memory.learn(self.F - F, self.G - G)
         self.judge(host(dot(G, plain)))
+
+    def _far(self) -> bool:
+        """Whether gradients are so long that a few digits of the next ones are enough."""
+        least = np.maximum(_ROUGH * host(self.error), _GAIN**2 * self.aim)
+        return bool((self.bound > least).all())
 
     def judge(self, decrement: Numbers) -> None:
         """Count iterations in a row that were slow, by G.M^{-1}G of this one and the one before."""
         before, self.decrement = self.decrement, np.where(self.todo, decrement, 0.0)
         self.slow = self.slow + 1 if (self.decrement > _SLOW**2 * before).any() else 0
 
-    def _moved(self, D: Vectors, before: Numbers) -> tuple[Vectors, Margins, Vectors]:
-        """F + t D with its margins and gradient: t = 1 where that is good enough, else by
+    def _moved(self, D: Vectors, before: Numbers) -> tuple[Vectors, Margins, Vectors, Vectors]:
+        """F + t D with its margins and gradients: t = 1 where that is good enough, else by
         ``_search`` along the margins.
 
         ``before`` is G.D, the slope at t = 0.
         """
         problem, F, Z, q, b = self.problem, self.F, self.Z, self.q, self.b
         trial = F + D
-        Z_trial, G_trial = value_at(problem, trial, q, b)
+        rough = problem.rough(trial) if self._is_rough else None
+        self._is_rough = rough is not None
+        Z_trial, local = problem.at(trial) if rough is None else (Z[:0], rough)
+        G_trial = self._gradient(trial, local)
         xp = namespace(F)
         after = dot(G_trial, D)
         # Below ``error`` times ||D|| a slope along D is rounding noise: there a unit step is as
@@ -177,13 +230,13 @@ class Active:
         bad = (xp.abs(after) > -FLAT * before) & (xp.abs(after) > self.error * norm(D))
         some = on(np.flatnonzero(host(bad).any(axis=0)), F)
         if not some.size:
-            return trial, Z_trial, G_trial
+            return trial, Z_trial, local, G_trial
         chosen = F[:, some], Z[:, some], D[:, some], q[:, some], b[:, some]
         slopes = before[:, some], after[:, some], bad[:, some]
-        trial[:, some], Z_trial[:, some], G_trial[:, some] = on_the_line(
+        trial[:, some], Z_trial[:, some], local[:, some] = on_the_line(
             problem, *chosen, *slopes, Z_trial[:, some] - Z[:, some]
         )
-        return trial, Z_trial, G_trial
+        return trial, Z_trial, local, self._gradient(trial, local)
 
 
 def on_the_line(
@@ -198,19 +251,13 @@ def on_the_line(
     bad: NDArray[np.bool_],
     dZ: Margins,
 ) -> tuple[Vectors, Margins, Vectors]:
-    """F + t D by ``_search``, its margins and gradient; dZ is a difference of margins."""
+    """F + t D by ``_search``, its margins and grad Z_p; dZ is a difference of margins, or empty."""
     noise = problem.roundings.slopes * norm(F)  # of slopes made of that difference
-    if (namespace(F).abs(before) < noise).any():
+    if not len(dZ) or (namespace(F).abs(before) < noise).any():
         dZ = problem.products(D)
     t = _search(problem.along(F, D, Z, dZ, q, b), before, after, bad)
     found = F + t[..., None] * D
-    return found, *value_at(problem, found, q, b)
-
-
-def value_at(problem: Problem, F: Vectors, q: Numbers, b: Vectors) -> tuple[Margins, Vectors]:
-    """Margins at F, and the gradient of the whole objective."""
-    Z, local = problem.at(F)
-    return Z, local + q[..., None] * F + b
+    return found, *problem.at(found)
 
 
 def _search(

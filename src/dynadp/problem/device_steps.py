@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Margins, Numbers, Vectors, host, namespace, on
-from dynadp.problem.descent import FLAT, MEMORY, Active, on_the_line
+from dynadp.problem.descent import FLAT, MEMORY, Active, Known, on_the_line
 from dynadp.problem.factor import Factor
 from dynadp.problem.objective import Problem, StackedProblem
 from dynadp.problem.rounding import rounding_of
@@ -144,7 +144,7 @@ class DeviceActive(Active):
     stacked: ClassVar[tuple[str, ...]] = ("F", "G", "q", "b", "b_size", "error")
     memory: Any
 
-    def _begin(self) -> None:
+    def _begin(self, known: Known | None) -> None:
         problem = self.problem
         assert isinstance(problem, StackedProblem)
         if problem not in _rows:
@@ -176,6 +176,13 @@ class DeviceActive(Active):
     def _certified(self) -> tuple[Numbers, Numbers]:
         """What the last step brought."""
         return self.news[0], self.heard[0]
+
+    def note(self) -> None:
+        """Nothing: a pass costs little here."""
+
+    def known(self, point: Vectors) -> Known | None:
+        """Nothing."""
+        return None
 
     def keep(self, going: NDArray[np.int64]) -> None:
         """Go on with some of the replicas."""
@@ -220,7 +227,8 @@ class DeviceActive(Active):
             steep: Any = on(bad[:, some], trial)
             Z, dZ = problem.margins(F), problem.products(D)
             found = on_the_line(problem, F, Z, D, q, b, before, after, steep, dZ)
-            trial[:, where], G[:, where] = found[0], found[2]
+            trial[:, where] = found[0]
+            G[:, where] = found[2] + q[..., None] * found[0] + b
             self._arrive(trial, G, G, _FOUND)
         self.F, self.G, self.error = trial, G, self._next_error
         pairs.learnt()

@@ -22,7 +22,7 @@ from dynadp.problem.answers import answers_of
 from dynadp.problem.labels import EVEN, ClassWeights, cells, row_weights
 from dynadp.problem.losses import Loss
 from dynadp.problem.softmax import Softmax
-from dynadp.problem.storage import DenseRows, SeparateRows, Storage, stack_rows
+from dynadp.problem.storage import DenseRows, SeparateRows, Storage, stack_rows, weighed_gram
 from dynadp.problem.streamed import chunks
 from dynadp.problem.weighing import largest_slopes, shortened
 
@@ -293,7 +293,7 @@ class IntegerRows:
     def _moments(rows: Any, near: Callable[[Array], Array]) -> Array:
         counts = np.diff(rows.offsets)
         ones = [near(np.ones(int(count))) for count in counts]
-        return np.stack([host(rows.gram(p, one)) for p, one in enumerate(ones)])
+        return np.stack([host(weighed_gram(rows.some(p), one)) for p, one in enumerate(ones)])
 
     def _weighed(self, slopes: Array, most: Array | None) -> Array:
         """trunc(sigma s/K_s), s the largest slope of the row; of one sign: those above 0 are 0. Of

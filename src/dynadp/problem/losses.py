@@ -116,11 +116,11 @@ class SmoothedHinge(Loss):
         """
         if not isinstance(z, np.ndarray):
             return one_kernel(_falling)(z, self.margin, self.width)
-        s = z - self.margin
+        u = z - self.margin if self.margin else z
         if self.width != 1.0:
-            s /= self.width
-        np.minimum(s, 709.0, out=s)  # e^709 is finite, and 1/(1 + e^709) is 0 to within 1e-308
-        np.exp(s, out=s)
+            u = u / self.width
+        with np.errstate(over="ignore"):  # 1/(1 + infinity) is 0, as it should be
+            s = np.exp(u)
         s += 1.0
         return np.divide(-1.0, s, out=s)
 

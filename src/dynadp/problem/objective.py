@@ -20,15 +20,18 @@ from dynadp.problem.labels import EVEN, ClassWeights, row_weights
 from dynadp.problem.losses import Loss
 from dynadp.problem.regularizers import Regularizer
 from dynadp.problem.rounding import Roundings
-from dynadp.problem.storage import DenseRows, SparseRows, Storage, stack_rows
+from dynadp.problem.sparse_rows import SparseRows
+from dynadp.problem.storage import DenseRows, Storage, stack_rows, weighed_gram
 from dynadp.problem.terms import Terms
 from dynadp.problem.threads import WORTH_SHARING, share_out, spans
+
+_FEW_MARGINS = 1 << 18  # so many are stored at no cost
 
 
 class Problem(Terms, ABC):
     """The local problems of P nodes, as the solver sees them: public terms, sums over rows.
 
-    ``Z`` stands for :meth:`margins` at F, as far as a subclass stores margins.
+    ``Z`` stands for :meth:`margins` at F, or for none of them (0 x K) where they are not stored.
     """
 
     @abstractmethod
@@ -72,6 +75,12 @@ class Problem(Terms, ABC):
         """Margins at F, and grad Z_p(F_p) = (C/B_p) sum_i L'(z_i) a_i + rho grad R(F)."""
         Z, data = self.data_gradient(F)
         return Z, data + self.rho * self.regularizer.gradient(F)
+
+    def rough(self, F: Vectors) -> Vectors | None:
+        """Grad Z_p(F_p) to some seven digits, which certifies nothing; None where that saves
+        nothing or margins are stored.
+        """
+        return None
 
     def local_gradient(self, F: Vectors) -> Vectors:
         """Grad Z_p(F_p)."""
@@ -127,8 +136,12 @@ class StackedProblem(Problem):
             self.by_class, weights = on(by_class, like), weights * by_class[:, None]
             self.roundings = self.roundings_for(1)
         self.row_weight = on(weights, like)  # C/B_p, or w_y C/B_p, for every row
+        self._node_weight = on((self.C / self.counts)[:, None, None], like)
         self.roundings = Roundings(*(on(bound, like) for bound in self.roundings))
         self.targets = None if targets is None else on(np.concatenate(targets)[:, None], like)
+        # where they are many, margins are made again the few times that they are needed
+        few = replicas == 1 or replicas * self.rows.offsets[-1] <= _FEW_MARGINS
+        self.stores_margins = few or not isinstance(like, np.ndarray)
 
     def margins(self, F: Vectors) -> Margins:
         """z_i = a_i.f, or a_i.f - t_i, of every row."""
@@ -137,6 +150,10 @@ class StackedProblem(Problem):
     def products(self, F: Vectors) -> Margins:
         """a_i.f of every row."""
         return self.rows.margins(F)
+
+    def _stored(self, F: Vectors, Z: Margins | None) -> Margins:
+        """Margins at F: Z, if they were stored."""
+        return self.margins(F) if Z is None or len(Z) < self.rows.offsets[-1] else Z
 
     def _less_targets(self, Z: Margins, rows: slice) -> Margins:
         """Subtract the targets of some rows, if there are any, in place."""
@@ -148,6 +165,7 @@ class StackedProblem(Problem):
         self, F: Vectors, D: Vectors, Z: Margins, dZ: Margins, q: Numbers, b: Vectors
     ) -> Callable[[Numbers], Numbers]:
         """phi'(t); margins on the line are Z + t dZ, so no pass over the rows is needed."""
+        Z = self._stored(F, Z)
 
         def slope(t: Numbers) -> Numbers:
             on_line = namespace(t).repeat(t, np.diff(self.rows.offsets).tolist(), axis=0)
@@ -171,54 +189,75 @@ class StackedProblem(Problem):
         )
 
     def data_gradient(self, F: Vectors) -> tuple[Margins, Vectors]:
-        """As of :class:`Problem`; a worker that has margins of sparse rows goes on with them."""
-        if isinstance(self.rows, SparseRows) and len(self.rows.groups) > 1:
-            return self.rows.there_and_back(
-                F, lambda Z, rows: self._weighted_slopes(self._less_targets(Z, rows), rows)
+        """As of :class:`Problem`; margins of a part of sparse rows are used while caches hold
+        them.
+        """
+        if isinstance(self.rows, SparseRows):
+            Z, sums = self.rows.there_and_back(
+                F,
+                lambda Z, rows: self._slopes(self._less_targets(Z, rows), rows),
+                self.stores_margins,
             )
+            return Z, sums * self._node_weight
         Z = self.margins(F)
         if not isinstance(Z, np.ndarray) or Z.size <= WORTH_SHARING:
-            return Z, self.rows.adjoint(self._weighted_slopes(Z, slice(None)))
-        slopes = np.empty_like(Z)
+            slopes = self._slopes(Z, slice(None))
+        else:
+            slopes = np.empty_like(Z)
 
-        def fill(rows: slice) -> None:
-            slopes[rows] = self._weighted_slopes(Z[rows], rows)
+            def fill(rows: slice) -> None:
+                slopes[rows] = self._slopes(Z[rows], rows)
 
-        share_out(fill, spans(len(Z)), threads=True)
-        return Z, self.rows.adjoint(slopes)
+            share_out(fill, spans(len(Z)), threads=True)
+        sums = self.rows.adjoint(slopes) * self._node_weight
+        return Z if self.stores_margins else Z[:0], sums
 
-    def _weighted_slopes(self, Z: Margins, rows: slice) -> Margins:
-        return self.loss.slope(Z) * self.row_weight[rows]
+    def rough(self, F: Vectors) -> Vectors | None:
+        """As of :class:`Problem`: in float32, for many replicas of sparse rows."""
+        if self.stores_margins or not isinstance(self.rows, SparseRows):
+            return None
+
+        def slopes(Z: Margins, rows: slice) -> Margins:
+            return self._slopes(self._less_targets(Z, rows), rows).astype(np.float32, copy=False)
+
+        _, sums = self.rows.there_and_back(F.astype(np.float32), slopes, keep=False)
+        return sums * self._node_weight + self.rho * self.regularizer.gradient(F)
+
+    def _slopes(self, Z: Margins, rows: slice) -> Margins:
+        """L'(z) of some rows, each with its class's weight."""
+        slopes = self.loss.slope(Z)
+        return slopes if self.by_class is None else slopes * self.by_class[rows, None]
 
     def local_value(self, F: Vectors, Z: Margins | None = None) -> Numbers:
         """Z_p(F_p)."""
-        losses = self.loss.value(self.margins(F) if Z is None else Z) * self.row_weight
+        losses = self.loss.value(self._stored(F, Z)) * self.row_weight
         return self._sums(losses) + self.rho * self.regularizer.value(F)
 
     def hessians(
         self, F: Vectors, Z: Margins, step: int = 1, majorant: bool = False, chunks: int = 1
     ) -> Array:
         """As of :class:`Problem`."""
-        xp = namespace(F)
+        xp, stored = namespace(F), len(Z) == self.rows.offsets[-1]
         out: Array = xp.empty((chunks, len(self), self.dimension, self.dimension))
         ridge = self.ridge(F, majorant, chunks)
         diagonal = xp.arange(self.dimension)
 
         def fill(nodes: slice) -> None:
             for p in range(nodes.start, nodes.stop):
-                own = Z[self.rows.offsets[p] : self.rows.offsets[p + 1] : step]
-                weights = self.curvatures(own, majorant, chunks) * (self.C[p] / len(own))
+                own = slice(self.rows.offsets[p], self.rows.offsets[p + 1], step)
+                rows = self.rows.some(p, step)
+                margins = Z[own] if stored else self._less_targets(rows @ F[p].T, own)
+                weights = self.curvatures(margins, majorant, chunks) * (self.C[p] / len(rows))
                 if self.by_class is not None:
-                    low, high = self.rows.offsets[p], self.rows.offsets[p + 1]
-                    weights = weights * self.by_class[low:high:step]
-                out[:, p] = self.rows.gram(p, weights, step)
+                    weights = weights * self.by_class[own]
+                out[:, p] = weighed_gram(rows, weights)
                 out[:, p, diagonal, diagonal] += ridge[:, p]
 
-        products = len(Z) // step * self.dimension**2
+        products = self.rows.offsets[-1] // step * self.dimension**2
         share_out(fill, spans(len(self)), isinstance(F, np.ndarray) and products > WORTH_SHARING)
         return out
 
     def hessian_diagonals(self, F: Vectors, Z: Margins, majorant: bool = False) -> Array:
         """As of :class:`Problem`."""
-        weights = self.curvatures(Z, majorant)[0] * self.row_weight[:, 0]
+        weights = self.curvatures(self._stored(F, Z), majorant)[0] * self.row_weight[:, 0]
         return self.rows.squared_adjoint(weights) + self.ridge(F, majorant)[0]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dynadp._arrays import Array, Numbers, Vectors, host, namespace, norm, on
 from dynadp.errors import NotCertified
-from dynadp.problem.descent import Active
+from dynadp.problem.descent import Active, Known
 from dynadp.problem.factor import Factor, chunks_of
 from dynadp.problem.objective import Problem
 
@@ -40,12 +40,15 @@ class Solution:
         For the next, similar problem; None if the start was good enough and none was needed.
     iterations
         Steps of the slowest replica, each one pass over the rows or, with a line search, two.
+    known
+        For the next problem, if it begins at ``point``; None on a GPU.
     """
 
     point: Vectors = field(repr=False)
     bound: Numbers = field(repr=False)
     factor: Factor | None = field(repr=False)
     iterations: int
+    known: Known | None = field(repr=False)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # infinities are looked for
@@ -57,6 +60,7 @@ def solve(
     start: Vectors,
     *,
     factor: Factor | None = None,
+    known: Known | None = None,
     b_size: Numbers | None = None,
     aim: Numbers | None = None,
     max_iterations: int = 500,
@@ -75,6 +79,8 @@ def solve(
         Where to begin, P x K x d.
     factor
         From an earlier, similar problem with the same q.
+    known
+        From an earlier problem with the same rows: it saves a pass if that ended at the start.
     b_size
         See :func:`~dynadp.problem.certificate.rounding_error`; ||b|| by default.
     aim
@@ -100,15 +106,16 @@ def solve(
     aim = gamma if aim is None else np.minimum(host(aim), gamma)
     b_size = norm(b) if b_size is None else broadcast(b_size)
     kind = Active if isinstance(point, np.ndarray) else _kind(problem)
-    active = kind(problem, point, q, b, b_size, gamma, aim, factor)
+    active = kind(problem, point, q, b, b_size, gamma, aim, factor, known)
     bounds = xp.full(shape, np.inf)
     for iteration in range(1, max_iterations + 1):
         bound = active.certify()
         going = _going(active.todo, problem, point)
         if not going.all():
             point[:, active.replicas], bounds[:, active.replicas] = active.F, bound
+            active.note()
             if not going.any():
-                return Solution(point, bounds, active.factor, iteration)
+                return Solution(point, bounds, active.factor, iteration, active.known(point))
         if not np.isfinite(active.bound).all():
             raise _failure("met no finite gradient", active.todo)
         if not going.all():
