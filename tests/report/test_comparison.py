@@ -2,12 +2,15 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
+from dynadp._intervals import NOISY
 from dynadp.errors import DeclarationError
-from dynadp.report.comparison import compare
-from dynadp.report.comparison_page import Mark, overlaps
+from dynadp.report.accuracy import HISTOGRAM, Accuracy
+from dynadp.report.comparison import ComparedRun, Comparison, compare
+from dynadp.report.comparison_page import Mark, comparison_page, overlaps
 from dynadp.runs.folder import load_run
 from support.run_folders import make_job
 from support.typed import dynadp
@@ -63,6 +66,18 @@ def test_runs_with_other_columns_nodes_and_mechanism(three, private, sealed):
     assert [one["measures"] for one in shown["runs"]] == [{}, {}]
     words = dynadp("compare", private, sealed).output
     assert "Not measured: on private rows it would itself be a release" in words
+
+
+def test_measures_by_a_released_histogram_are_not_said_to_be_on_public_rows(private, seeded):
+    runs = [ComparedRun.of(run, run.name) for run in (private, seeded)]
+    found = Accuracy(note=HISTOGRAM, accuracy=0.8, low=0.7, high=0.9, interval=NOISY)
+    page = Comparison((replace(runs[0], label="a", accuracy=found), runs[1]))
+    first, second = page.sources
+    assert first == f"Measured on {HISTOGRAM} (a), each with a {NOISY}."
+    assert second.startswith("Measured on public.csv")
+    for text in (comparison_page(page), "\n".join(page.lines())):
+        assert "public rows" not in text
+        assert (first in text, second in text) == (True, True)
 
 
 def test_the_same_run_twice(three, tmp_path):

@@ -33,7 +33,7 @@ class ComparedRun:
     finished
         Whether it has its model.
     accuracy
-        On public rows, or why there is none.
+        On public rows or by what the run released, or why there is none.
     """
 
     label: str
@@ -69,12 +69,10 @@ class ComparedRun:
 
     @property
     def measures(self) -> dict[str, tuple[float, float, float]]:
-        """Value and 95% interval of each measure on public rows; none where there are none."""
+        """Value and 95% interval of each measure that is public; none where there are none."""
         one = self.accuracy
-        if one.accuracy is None:
-            return {}
-        found = {"accuracy": (one.accuracy, one.low, one.high)}
-        return found | {name: (value, low, high) for name, value, low, high in one.others}
+        right = {} if one.accuracy is None else {"accuracy": (one.accuracy, one.low, one.high)}
+        return right | {name: (value, low, high) for name, value, low, high in one.others}
 
     def to_json(self) -> dict[str, Any]:
         """Return what is compared, as JSON."""
@@ -138,7 +136,7 @@ class Comparison:
         for run in self.runs:
             yield f"  {run.label:{wide}}  {run.cost}{'' if run.finished else ', not finished'}"
         if self.measures:
-            yield "measures on public rows, each with a 95% interval for their sampling error"
+            yield "measures, each with a 95% interval"
         for name in self.measures:
             yield name
             for run in self.runs:
@@ -147,13 +145,19 @@ class Comparison:
                     "not measured" if one is None else "{} ({} to {})".format(*map(written, one))
                 )
                 yield f"  {run.label:{wide}}  {shown}"
-        for note in dict.fromkeys(run.accuracy.note for run in self.runs):
-            those = [run.label for run in self.runs if run.accuracy.note == note]
-            word = "Measured on" if self._measured(note) else "Not measured"
-            yield f"{word}{'' if self._measured(note) else ':'} {note} ({', '.join(those)})"
+        yield from self.sources
 
-    def _measured(self, note: str) -> bool:
-        return any(run.measures for run in self.runs if run.accuracy.note == note)
+    @property
+    def sources(self) -> list[str]:
+        """On which rows which runs were measured and what their intervals are for, or why not."""
+        found = []
+        for note in dict.fromkeys(run.accuracy.note for run in self.runs):
+            those = [run for run in self.runs if run.accuracy.note == note]
+            named = f"{note} ({', '.join(run.label for run in those)})"
+            measured = any(run.measures for run in those)
+            how = f", each with a {those[0].accuracy.interval}."
+            found.append(f"Measured on {named}{how}" if measured else f"Not measured: {named}.")
+        return found
 
 
 def compare(paths: Sequence[str | Path]) -> Comparison:

@@ -6,7 +6,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dynadp._files import write_whole
-from dynadp._intervals import ONE
 from dynadp.errors import DeclarationError
 from dynadp.report.comparison import ComparedRun, Comparison
 from dynadp.report.page import STATIC, environment
@@ -65,8 +64,7 @@ def comparison_page(comparison: Comparison) -> str:
             differences=comparison.differences,
             measured=measured,
             overlaps={name: overlaps(found) for name, found in measured.items()},
-            notes=dict.fromkeys(run.accuracy.note for run in comparison.runs),
-            interval=ONE,
+            sources=comparison.sources,
             width=WIDTH,
             style=(STATIC / "style.css").read_text(encoding="utf-8"),
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
