@@ -83,7 +83,7 @@ function chart(id, points, log = false, spoken = digits) {
   const ends = usable.flatMap((p) => [p.low ?? p.y, p.high ?? p.y]).filter((y) => !log || y > 0).map(scale);
   let low = Math.min(...ends), high = Math.max(...ends);
   if (high - low < 1e-9) { low -= 0.5; high += 0.5; }
-  const last = run.frames.at(-1)?.round ?? 1, left = 44, bottom = h - 4, top = 8;
+  const last = Math.max(run.rounds ?? 1, run.frames.at(-1)?.round ?? 1), left = 52, bottom = h - 4, top = 8;
   const X = (n) => left + ((w - left - 6) * n) / last, Y = (y) => bottom - ((bottom - top) * (scale(y) - low)) / (high - low);
   pen.font = "11px system-ui, sans-serif"; pen.fillStyle = colour.soft; pen.textAlign = "right"; pen.textBaseline = "middle";
   const label = (y) => (y !== 0 && Math.abs(y) < 0.01 ? y.toExponential(1) : spoken(y)); // a long one would be cut
