@@ -38,7 +38,7 @@ function budgetOf() { // each node's group, for its ring
 function network() {
   const { run, colour } = page, [pen] = fitted(at("network"), 420, 340), many = run.nodes.length > 24;
   const size = many ? 5 : 12, round = run.frames[page.frame]?.round ?? 0;
-  pen.strokeStyle = colour.line; pen.lineWidth = many ? 0.7 : 1.2;
+  pen.strokeStyle = colour.line; pen.lineWidth = run.edges.length > 200 ? 0.25 : many ? 0.7 : 1.2;
   pen.beginPath();
   for (const [u, v] of run.edges) { pen.moveTo(run.nodes[u].x, run.nodes[u].y); pen.lineTo(run.nodes[v].x, run.nodes[v].y); }
   pen.stroke();
@@ -231,7 +231,7 @@ function shown({ plain, noisy, certain, asked, epsilon }) {
     count(plain, plain.recovered, plain.interval), count(noisy, noisy.recovered, noisy.interval), count(plain, plain.guessing, plain.guessing_interval));
   const hundred = (value) => (100 * value).toFixed(1);
   second.append(Object.assign(made("th", `${at("neighbour").dataset.asked} Right of 100`), { scope: "row" }), made("td"),
-    cell(hundred(certain.right), null, null, "in every run"),
+    cell(hundred(certain.right), null, null, certain.right === 1 ? "in every run" : "of as many runs"),
     cell(hundred(asked.right), hundred(asked.interval.lower), hundred(asked.interval.upper), `, proved: at most ${hundred(asked.right_bound)}`),
     cell("50", null, null, "a coin toss"));
   const scroll = made("div", "", "scroll");
