@@ -42,7 +42,7 @@ def test_the_replay_is_accessible_and_fits(browser, address, view):
     with Opened(browser, view, bypass_csp=True) as opened:
         ready(opened, address)
         opened.page.keyboard.press("End")
-        for _ in range(12):
+        for _ in range(16):
             opened.page.keyboard.press("ArrowLeft")
         assert faults(opened.page) == []
         assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
