@@ -99,7 +99,8 @@ class Trial:
     Attributes
     ----------
     gone, back
-        Who leaves for good, and who returns; in which round each leaves.
+        Who leaves for good, and who returns; in which round each leaves, first as planned, then as
+        it was.
     pace
         Seconds that all wait after a round, so that who returns finds the run.
     apart
@@ -133,6 +134,7 @@ class Trial:
                     self.running[name].kill()
                     self.running[name].wait()
                     left[name] = lost[name] = self.rounds(name)
+                    (self.gone if name in self.gone else self.back)[name] = left[name]
                     print(f"{name} left in round {left[name]}", flush=True)
                     del due[name]
                 for name in list(left):
@@ -193,7 +195,7 @@ class Found:
     rounds, seconds
         Planned, and how long it took.
     gone, back
-        Who left, and in which round.
+        Who left, and after how many releases.
     releases, spares
         What each silo was charged for, and which of it are further attempts.
     members

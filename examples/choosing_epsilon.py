@@ -22,6 +22,6 @@ for epsilon in (0.2, 0.5, 1.0, 2.0, 5.0):
         errors.append(np.mean(model.predict(data.test) != data.test["income"]))
     print(f"{epsilon:7.1f}   {alpha:13.3f}   {np.median(errors):.1%}")
 print(
-    f"always the commoner label: "
+    f"always the most common label: "
     f"{min(np.mean(data.test['income'] == v) for v in ('low', 'high')):.1%}"
 )

@@ -5,7 +5,7 @@ given, so that arrays stay on their device; :func:`on` and :func:`host` copy bet
 """
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from math import log2
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ Vectors = Array  # P x K x d: one vector for each node and replica
 Margins = Array  # N x K: one number for each row of all nodes, and each replica
 
 _SPAN = 256  # columns: shorter spans would slow products down
+_AT_ONCE = 512  # rows that are summed at a time
 _LIBRARIES: dict[type, Any] = {np.ndarray: np, np.float64: np, float: np, int: np}
 
 
@@ -104,6 +105,36 @@ def dot(a: Array, b: Array) -> Array:
 def norm(a: Array) -> Array:
     """||a|| over the last axis."""
     return np.sqrt(dot(a, a)) if isinstance(a, np.ndarray) else _gpu_norm()(a, axis=-1)
+
+
+def row_squares(X: Array | csr_array) -> Array:
+    """||x||^2 of every row: a function of that row alone, to the last bit.
+
+    A product of a library may add a row's terms in an order that depends on where the row stands,
+    and on how many there are.
+    """
+    if isinstance(X, csr_array):
+        square = csr_array((np.square(X.data), X.indices, X.indptr), shape=X.shape)
+        return np.asarray(square @ np.ones(X.shape[1]))
+    return _summed(X, np.square)
+
+
+def row_products(X: Array | csr_array, F: Array) -> Array:
+    """X F^T, n x K, of K x d vectors: a row's numbers are a function of that row alone, to the last
+    bit (:func:`row_squares`).
+    """
+    if isinstance(X, csr_array):
+        return np.asarray(X @ F.T)
+    return np.stack([_summed(X, partial(np.multiply, f)) for f in F], axis=1)
+
+
+def _summed(X: Array, change: Callable[[Array], Array]) -> Array:
+    """The sum over what becomes of each row; small pieces stay in the processor's cache."""
+    out = np.empty(len(X))
+    for low in range(0, len(X), _AT_ONCE):
+        some = slice(low, low + _AT_ONCE)
+        np.sum(np.ascontiguousarray(change(X[some])), axis=1, out=out[some])
+    return out
 
 
 @cache

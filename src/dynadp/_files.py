@@ -83,6 +83,15 @@ def write_bytes(path: Path, content: bytes, *, new: bool = False, mode: int = 0o
     """Write a file so that it appears whole or not at all, even if power fails; ``new`` refuses a
     name that is taken.
     """
+    try:
+        _write_aside(path, content, new, mode)
+    except OSError as error:
+        error.filename = str(path)  # and not the name of a file that is gone
+        raise
+
+
+def _write_aside(path: Path, content: bytes, new: bool, mode: int) -> None:
+    """Write another file first, which then gets the name."""
     with tempfile.NamedTemporaryFile(
         dir=path.parent, prefix=f".{path.name}.", delete=False
     ) as partial:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dynadp import errors
+from dynadp import _files, errors
 from dynadp.cli import COMMANDS, Commands, main
 from dynadp.cli.demo import _fresh
 from dynadp.cli.options import MechanismName
@@ -506,6 +506,22 @@ def test_a_machine_that_fails_exits_with_1_or_8(error, cause, code):
     assert CliRunner().invoke(group(error), ["fail"]).exit_code == code
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "a.json"
+    monkeypatch.setattr(_files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        _files.write_whole(path, "x")
+    assert list(tmp_path.iterdir()) == []
+    done = CliRunner().invoke(group(caught.value), ["fail"])
+    assert (done.exit_code, done.stderr) == (8, f"dynadp: {path}: No space left on device\n")
+    with pytest.raises(FileNotFoundError) as caught:
+        _files.write_whole(tmp_path / "nowhere" / "a.json", "x")
+    assert caught.value.filename == str(tmp_path / "nowhere" / "a.json")
+
+
 def test_a_locked_ledger_exits_with_8(tmp_path, monkeypatch):
     path = tmp_path / "north.sqlite"
     Ledger.create(path, "north", who="ada", at="2026-03-01T12:00:00+00:00").close()
@@ -567,6 +583,19 @@ def test_quiet_is_for_commands_of_commands_too(tmp_path):
     assert (done.exit_code, done.output) == (0, "")
     shown = CliRunner().invoke(main, ["ledger", "show", str(tmp_path / "l")])
     assert "epsilon" in shown.output
+
+
+@pytest.mark.parametrize("flag", ["", "-v", "-q"])
+def test_warnings_are_shown(tmp_path, monkeypatch, flag):
+    """Once, without being asked for; such as that no anchor can be kept."""
+    (tmp_path / "state").write_text("no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    words = ["ledger", "cap", str(tmp_path / "l"), "--node", "a", "--epsilon", "1", "--delta", "0"]
+    done = CliRunner().invoke(main, [*words, *flag.split()])
+    assert done.exit_code == 0
+    assert ("no anchor is kept" in done.stderr) == (flag != "-q")
+    assert done.stderr.count("dynadp: warning: no anchor") == (flag == "")
+    assert "no anchor" not in done.stdout
 
 
 def test_quiet_and_verbose_are_one_or_the_other():

@@ -314,17 +314,24 @@ def test_several_ledgers_are_shown_and_checked_at_once(book, tmp_path):
     assert dynadp(f"ledger verify {book} {other} --head abc").exit_code == 2
 
 
-def test_lines_are_broken_between_words_in_a_terminal(book):
+@pytest.mark.parametrize(
+    ("command", "code", "stream"),
+    [("show {book}", 0, "stdout"), ("show nothing/at/all.sqlite", 2, "stderr")],
+)
+def test_lines_are_broken_between_words_in_a_terminal(book, command, code, stream):
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    command = [sys.executable, "-m", "dynadp", "ledger", "show", str(book)]
+    words = ["ledger", *command.format(book=book).split()]
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-    subprocess.run(command, stdout=follower, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-m", "dynadp", *words], env=environment, **{stream: follower}
+    )
+    assert done.returncode == code
     os.close(follower)
     lines = os.read(leader, 1 << 16).decode().splitlines()
     os.close(leader)
-    plain = dynadp(f"ledger show {book}").output
-    assert max(map(len, plain.splitlines())) > 100
+    plain = dynadp(" ".join(words)).output
+    assert max(map(len, plain.splitlines())) > 60
     assert all(len(line) <= 60 or " " not in line.strip() for line in lines)
     assert " ".join(lines).split() == plain.split()
 

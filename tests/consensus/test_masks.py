@@ -103,6 +103,7 @@ def test_no_coalition_below_the_partners_parts_the_others(P, partners):
         assert not nx.is_connected(victim)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("P", "coalition"), [(3, 1), (5, 2), (6, 3)])
 def test_letters_without_one_are_uniform(P, coalition, seed):

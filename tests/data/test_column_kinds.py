@@ -364,6 +364,17 @@ def test_ready_numbers_are_shortened_to_the_ball():
             "expected at most 65536",
         ),
         (Vector, {"name": "v", "columns": ("a",)}, "has no public norm"),
+        # numbers whose squares vanish would keep their length, and be divided by less
+        (Vector, {"name": "v", "columns": ("a",), "norm": 1e-200}, "expected 1e-90 or more"),
+        # where they meet a hat would be no number
+        (
+            Numeric,
+            {
+                **{"name": "a", "low": -1e150, "high": 1e150, "transform": "log1p"},
+                **{"encode": ("hats",), "knots": (0.0, 1.0)},
+            },
+            "two knots are one number",
+        ),
         (Vector, {"name": "v", "columns": ("a", "a"), "norm": 1}, "one is listed twice"),
         (Vector, {"name": "a", "columns": ("a",), "norm": 1}, "name of a column that it reads"),
         (

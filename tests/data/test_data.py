@@ -475,6 +475,20 @@ def test_a_cell_that_is_neither_equal_nor_unequal_to_itself_is_missing():
 # --- norm: one definition
 
 
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+@pytest.mark.parametrize("width", [1, 40, 10_000])
+def test_a_wide_row_is_scaled_by_itself(width, kind):
+    """To the last bit, wherever it stands: beyond 8,192 numbers products of libraries are not."""
+    row = np.random.default_rng(0).normal(size=width)
+    row /= np.linalg.norm(row)
+    found = {
+        line.tobytes()
+        for rows in (1, 2, 3, 8)
+        for line in dense(Shard.of(kind(np.tile(row, (rows, 1))), np.ones(rows)).signed)
+    }
+    assert len(found) == 1
+
+
 def test_norm_is_the_length_to_which_rows_are_shortened():
     """x = v / max(norm, ||v||), and where rows have norm 1 anyway it has no say."""
     columns = (Numeric(name="a", low=-9, high=9, weight=9), Numeric(name="b", low=-9, high=9))

@@ -32,6 +32,7 @@ CENTRED = DATA.schema.model_copy(
 def large(monkeypatch):
     """All files count as large, and Arrow reads them in small pieces."""
     monkeypatch.setattr(files, "_LARGE", 0)
+    monkeypatch.setattr(files, "_SMALL", 0)
     monkeypatch.setattr(plain_files, "_BLOCK", 1 << 15)
 
 

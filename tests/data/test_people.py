@@ -61,7 +61,7 @@ def used_by_hand(table, m):
     """Which rows stay, row after row, in plain Python."""
     seen, keep = Counter(), []
     for who, age, job in zip(table["id"], table["age"], table["job"], strict=True):
-        stays = age is not None and job is not None
+        stays = None not in (who, age, job)
         seen[who] += stays
         keep.append(stays and seen[who] <= m)
     return np.array(keep)
@@ -155,7 +155,7 @@ def test_first_rows(ids, m):
     seen, expected = Counter(), []
     for one in map(spelled_by_hand, ids):
         seen[one] += 1
-        expected.append(seen[one] <= m)
+        expected.append(one is not None and seen[one] <= m)
     assert first_rows(ids, m, ("", "?")).tolist() == expected
     batches, found = Contributions(m, ("", "?")), []
     for low in range(0, len(ids), 3):
@@ -175,8 +175,9 @@ def test_ids_of_every_type(ids, m):
 
 def test_what_an_id_may_be():
     assert first_rows(["01", "1", "+1", "1e0", "A", "a"], 1).all()
-    assert first_rows(np.array([np.nan, 1.0, np.nan]), 1).tolist() == [True, True, False]
-    assert first_rows([pd.NA, None, "x"], 1).tolist() == [True, False, True]
+    assert first_rows(np.array([np.nan, 1.0, np.nan]), 1).tolist() == [False, True, False]
+    assert first_rows([pd.NA, None, "x"], 1).tolist() == [False, False, True]
+    assert person_codes(np.array([2.0, np.nan, 1.0, 2.0])).tolist() == [0, -1, 1, 0]
     assert first_rows([2**80, 2**80 + 1, 2**80], 1).tolist() == [True, True, False]
     assert first_rows([], 1).tolist() == []
     assert first_rows(["a", "a"], 10**30).all()
@@ -397,9 +398,22 @@ def test_a_person_with_a_thousand_rows_has_m(tmp_path):
         assert count(schema, data) == survey(schema, data).rows == keep.sum()
 
 
-def test_rows_without_an_id_are_one_person():
-    table = {**rows(100), "id": [None, "", " ? ", "?", float("nan")] * 20}
-    assert count(limited(3), table) == 3
+def test_rows_without_an_id_are_left_out(tmp_path):
+    """They may be of several people, whose rows would push out each other's, or change how much
+    others weigh.
+    """
+    some, ids = rows(100), [None, "", " ? ", "?", float("nan")] * 19
+    table = {**some, "id": [*ids, "ann", *ids[:4]], "age": [30] * 100, "job": ["a"] * 100}
+    schema, ours = limited(3), only(table, np.arange(100) == 95)
+    written = {**table, "id": [str(one or "") for one in table["id"]]}
+    written["id"] = ["" if one == "nan" else one for one in written["id"]]
+    path = write(written, tmp_path / "rows.parquet")
+    for data in (table, path, source(path, memory=LEAST_MEMORY)):
+        assert count(schema, data) == 1
+        same(load_shard(schema, data), BARE.shard(ours))
+    assert row_bits(schema, source(path, memory=LEAST_MEMORY)).count() == 1
+    with pytest.raises(DataError, match="is empty"):
+        schema.shard({**table, "id": [None] * 100})
 
 
 def test_her_second_row_takes_the_place_of_a_dropped_one():
@@ -618,5 +632,5 @@ def test_a_file_that_changes_after_its_people_were_found_is_refused(tmp_path):
 
 def test_people_are_numbered_as_they_occur():
     assert person_codes(["b", "a", "b", None, "c", "", float("nan")]).tolist() == [
-        *(0, 1, 0, 2, 3, 2, 2),
+        *(0, 1, 0, -1, 2, -1, -1),
     ]

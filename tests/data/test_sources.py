@@ -473,6 +473,20 @@ def test_a_broken_file_is_refused_without_showing_a_cell(name, tmp_path, caplog,
     assert SECRET not in caplog.text + out + err + "".join(str(warning.message) for warning in told)
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.parquet"])
+def test_a_file_that_this_user_may_not_read_is_not_called_damaged(name, tmp_path, monkeypatch):
+    path = tmp_path / name
+    path.write_text(GOOD)
+    monkeypatch.setattr("dynadp.data.files.os.access", lambda path, mode: False)
+    refused(f"cannot read {path}: Permission denied", path, kind=DatasetError)
+
+    def no_entry(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(type(path), "is_file", no_entry)
+    refused(f"cannot read {path}: Permission denied", path, kind=DatasetError)
+
+
 @pytest.mark.usefixtures("either_way")
 def test_a_damaged_parquet_file_is_refused_without_showing_a_cell(tmp_path):
     cells = [f"{SECRET} {i}" for i in range(2000)]
@@ -600,7 +614,7 @@ def test_batches_and_tables_need_something():
 def test_a_missing_package_is_named_with_what_to_install(package, name, tmp_path, monkeypatch):
     data = pl.DataFrame({"a": [1], "y": [0]}) if name is None else tmp_path / name
     if name:
-        data.write_text("a,y\n1,0\n")
+        data.write_text('a,y\n"1",0\n')
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
         DeclarationError,

@@ -174,6 +174,7 @@ def test_too_few_stop_and_go_on_when_the_others_are_back(build, mechanism):
     for p in ("a", "b"):
         assert "with 2 of 5 nodes; the run needs 3" in str(network.nodes[p].lost)
         assert "loses nothing" in str(network.nodes[p].lost)
+        assert "(dynadp model) and close the run" in str(network.nodes[p].lost)
     drive.dead.clear()
     done = sound(network, drive.finish())
     assert len(done) == 5

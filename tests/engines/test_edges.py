@@ -13,6 +13,7 @@ import pytest
 from dynadp.consensus.absence import Absence
 from dynadp.engines.inbox import is_broadcast
 from dynadp.engines.letters import Letter, verify
+from dynadp.engines.member_sums import least_of
 from dynadp.engines.memory import memory_key
 from dynadp.engines.node import NodeRun
 from dynadp.engines.notes import TRIES, NoteRules, epoch_of, standings, written
@@ -260,6 +261,29 @@ def test_too_few_stop_and_can_go_on(build):
     assert all(outcome.members == () for outcome in outcomes.values())
 
 
+def test_of_two_neither_goes_on_alone(build):
+    """It stops, and can be started again: it cannot know whether it was left behind."""
+    network = build(going_on("path", 2, rounds=4))
+    start(network, "ab")
+    until_round(network, "ab", 2)
+    network.nodes["b"].stop()
+    ended = {}
+    play(network, "a", ended)
+    assert "1 of the 2 nodes that must remain" in str(ended["a"])
+    assert "If that never helps, make a model of what was released" in str(ended["a"])
+    start(network, "ab")
+    assert all(outcome.members == () for outcome in network.finish().values())
+
+
+@pytest.mark.parametrize("least", [1, 6])
+def test_as_many_must_remain_as_can_go_on_together(least):
+    setting = going_on(least=least)
+    with pytest.raises(DeclarationError, match="a node does not go on alone"):
+        least_of(setting.chosen, setting.absence)
+    assert least_of(setting.chosen, GO_ON) == 2
+    assert least_of(setting.chosen, Absence()) == 5
+
+
 def test_the_end_of_a_path_stops_and_its_start_goes_on(build):
     network = build(going_on("path", 4))
     start(network, "abcd")
@@ -453,7 +477,7 @@ def trouble(folder, seed):
     """
     rng = random.Random(seed)
     family = rng.choice(["ring", "star", "path", "complete"])
-    setting = going_on(family, 4, rounds=rng.choice([5, 9]), least=rng.choice([None, 1]))
+    setting = going_on(family, 4, rounds=rng.choice([5, 9]), least=rng.choice([None, 3]))
     network = Network(setting, folder, fresh=True)
     names = setting.topology.nodes
     try:

@@ -134,6 +134,25 @@ def test_a_launch_whose_node_is_killed_says_so(tmp_path, nursery):
     assert "the certificate ends" not in (told.parent / "node.log").read_text()
 
 
+@pytest.mark.slow
+def test_a_launch_goes_on_without_a_node_that_is_killed(tmp_path, nursery):
+    home = tmp_path / "home"
+    Network.make(home, nursery, rounds=ROUNDS, cap=1000)
+    with open(home / "train.toml", "a") as file:
+        file.write('\n[network]\non_absence = "go on"\n')
+    first = typed("launch", home / "train.toml", "--patience", 15, "--out", tmp_path / "out")
+    try:
+        told = tmp_path / "out" / "north" / "status.json"
+        until(lambda: told.exists() and json.loads(told.read_text())["round"] > 0, "a round")
+        os.kill(json.loads(told.read_text())["pid"], signal.SIGKILL)
+        code, answer, words = ended(first)
+    finally:
+        end_group(first)
+    assert code == 0, words
+    assert "north was killed by signal 9" in words
+    assert "2 nodes finished with the same model, without north" in answer
+
+
 @pytest.mark.parametrize(
     "mechanism",
     ["primal", None, {"name": "sum", "second_moment": True}, {"name": "sealed", "honest": 2}],

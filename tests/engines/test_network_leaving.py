@@ -35,7 +35,8 @@ def test_without_noise_they_find_the_optimum_of_those_who_are_there(trial):
 def test_with_noise_they_are_as_accurate_as_if_who_left_had_never_been_there(trial):
     found = trial("noisy", 0, 4.0)
     (gone,), (back,) = found.gone, found.back
-    assert found.members == 5
+    averaged, late = found.rounds // 2, found.releases[back] - found.back[back]
+    assert found.members == 4 + (2 * min(late, averaged) >= averaged)  # the rest is too little
     assert found.releases[gone] < found.releases[back] < found.rounds + 1  # with the centring one
     assert {found.releases[name] for name in stayed(found)} == {found.rounds + 1}
     assert min(found.others) - 0.01 <= found.error <= max(found.others) + 0.01
@@ -46,7 +47,7 @@ def test_sealed_sums_cost_one_attempt_more_for_each_loss(trial):
     rounds, (gone,), (back,) = found.rounds + 1, found.gone, found.back  # with the centring one
     assert found.members in (4, 5)  # whether the one that returned was in time for the last sum
     again = found.spares[stayed(found)[0]] - 2  # taken in, and too slow: it is lost once more
-    assert again in ((0,) if found.members == 5 else (0, 1))
+    assert again in (0, 1)
     for name in stayed(found):
         assert found.spares[name] == 2 + again
         assert found.releases[name] == rounds + 2 + again

@@ -48,6 +48,7 @@ def test_a_lost_member_does_not_burn_the_caps_of_the_others(tmp_path, nursery, p
     children[gone].wait()
     assert {children[name].wait() for name in rest} == {4}
     for name in rest:
+        assert "(dynadp model) and close the run (dynadp ledger close)" in network.said(name)
         made = dynadp("model", network.folder(name))
         assert made.exit_code == 0, made.output
         rounds = int(re.match(r"A model of (\d+) of", made.output)[1])

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -384,6 +384,8 @@ def test_an_undeclared_label_is_refused_by_position():
     y = np.where(np.arange(200) == 7, "elsewhere", Y2)
     with pytest.raises(CellError, match=r"y, row 7: the label is none of the declared classes$"):
         private(classes=["north", "south"]).fit(X2, y)
+    with pytest.raises(CellError, match="cross_val_predict and stacking replace labels by 0, 1"):
+        cross_val_predict(private(classes=["north", "south"]), X2, Y2, method="decision_function")
     with pytest.raises(DataError, match="only one class"):
         private().fit(X2, np.ones(200))
 
@@ -685,8 +687,10 @@ def test_probabilities_thresholds_and_weights_of_a_fit(tmp_path):
     few = NetworkClassifier(**how, calibration=True).fit(X[:200], y[:200])
     with pytest.raises(AttributeError, match="noise drowns"):
         few.predict_proba(X)
-    with pytest.warns(UserWarning, match="is left at 0"):
-        few.set_params(threshold="balanced").fit(X[:200], y[:200])
+    few.set_params(threshold="balanced", positives=None)
+    for margin in (None, 0.0):  # scores that are log-odds do not say how rare a label is
+        with pytest.warns(UserWarning, match="is left at 0"):
+            few.set_params(margin=margin).fit(X[:200], y[:200])
 
 
 @pytest.mark.parametrize("given", [{"threshold": 0.3}, {"threshold": "balanced"}, {"cost": (1, 2)}])
@@ -705,6 +709,8 @@ def test_several_classes_have_no_threshold(given):
         ({"threshold": "best"}, "a score or 'balanced'"),
         ({"cost": 3.0}, "two numbers above 0"),
         ({"cost": (0.0, 1.0)}, "false_positive"),
+        ({"threshold": "balanced", "calibration": False}, "declare the share of rows"),
+        ({"threshold": "balanced", "mechanism": "primal"}, "declare the share of rows"),
         ({"class_weight": "balanced"}, "counting them would be a release"),
         ({"class_weight": {0: 1}}, "a number for each of the label values"),
     ],

@@ -32,7 +32,7 @@ from dynadp.data import Target, plain_column
 from dynadp.errors import DataError, DeclarationError
 from dynadp.exports import FORMATS, PlainModel, export, to_json, to_onnx, to_pipeline, to_sql
 from dynadp.mechanisms import SeededEntropy
-from dynadp.runs import Calibration
+from dynadp.runs import Calibration, Costs
 from support.exports import (
     answers,
     code_of_the_page,
@@ -140,6 +140,9 @@ def case(request):
 def test_onnx(case):
     model, rows, expected = case
     same(run_onnx(model, rows), expected)
+    graph = to_onnx(PlainModel.of(model)).graph
+    read = {name for node in graph.node for name in node.input}
+    assert {one.name for one in graph.initializer} <= read  # a runtime warns of others
 
 
 def test_onnx_compares_cells_as_dynadp_does():
@@ -312,8 +315,9 @@ def test_answers_of_numbers_that_are_centred(how, tmp_path):
 
 def test_no_threshold_for_several_classes():
     model = made_model(np.random.default_rng(0), classes=3)
-    with pytest.raises(DataError, match=r"3 classes.*leave it out"):
-        PlainModel.of(model, threshold=0.5)
+    for threshold in (0.5, "balanced", Costs(1, 2)):
+        with pytest.raises(DeclarationError, match=r"3 classes.*leave it out"):
+            PlainModel.of(model, threshold=threshold)
 
 
 @pytest.fixture(scope="module", params=[2, 3], ids=["two classes", "three classes"])
@@ -429,6 +433,13 @@ def test_export_from_the_command_line(tmp_path, monkeypatch):
     assert at == {**plain, "threshold": 0.3}
     session = ort.InferenceSession("out.onnx", providers=["CPUExecutionProvider"])
     assert [one.name for one in session.get_inputs()] == list(rows)
+    known = replace(model, calibration=Calibration(2.0, -1.0, "public rows", positives=0.2))
+    known.save("known.json")
+    for asked, odds in ((["--threshold", "balanced"], 0.25), (["--cost", "1", "4"], 0.25)):
+        shown = CliRunner().invoke(main, ["export", "known.json", "k.json", "--to", "json", *asked])
+        assert shown.exit_code == 0, shown.output
+        at = json.loads((tmp_path / "k.json").read_text())["threshold"]
+        assert at == pytest.approx((np.log(odds) + 1) / 2)
     given = ["export", "model.json", "out.sql", "--to", "sql", "--table", "t", "--keep", "id"]
     assert CliRunner().invoke(main, given).exit_code == 0
     assert '"t"' in (tmp_path / "out.sql").read_text()
@@ -483,7 +494,7 @@ def test_models_of_classes_and_of_numbers_that_runs_made(other):
             np.testing.assert_allclose(one.astype(float), expected, rtol=1e-9)
         else:
             assert one.tolist() == expected.tolist()
-    with pytest.raises(DataError, match="leave it out"):
+    with pytest.raises(DeclarationError, match="leave it out"):
         PlainModel.of(model, threshold=0.5)
 
 

@@ -6,7 +6,7 @@ from dynadp.data.columns import Categorical, Numeric, onto_simplex
 from dynadp.data.datasets.synthetic import census
 from dynadp.data.labels import Target
 from dynadp.data.schema import Label, Schema
-from dynadp.data.survey import feature_sums
+from dynadp.data.survey import FeatureSums, feature_sums
 from dynadp.errors import DeclarationError
 from dynadp.mechanisms.centring import centred, private_centre
 from dynadp.mechanisms.entropy import SeededEntropy, SystemEntropy
@@ -145,6 +145,20 @@ def test_rows_that_are_dropped_do_not_count():
         for rows in (whole, gaps)
     )
     np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("noise", ["l2-laplace", "gaussian"])
+def test_features_that_cannot_be_added_exactly_are_refused(noise):
+    """A sum that is rounded on its way moves, where a row is replaced, by what all others are
+    rounded by too.
+    """
+    heavy = Schema(
+        columns=(Numeric(name="x", low=0, high=1, weight=1e6),),
+        label=Label(name="y", negative=0, positive=1),
+    )
+    sums = [FeatureSums(10_000, np.array([3e9]))]
+    with pytest.raises(DeclarationError, match="cannot be added exactly"):
+        private_centre(heavy, sums, ["n"], 1.0, SeededEntropy(0), noise)
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, np.nan, np.inf])

@@ -215,6 +215,17 @@ def test_an_anchor_of_ones_own_must_be_writable_and_the_usual_one_need_not(
     assert "no anchor is kept" in caplog.text
 
 
+def test_a_user_without_a_home_hears_that_no_anchor_is_kept(tmp_path, monkeypatch, caplog):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    Ledger.create(tmp_path / "l.sqlite", "north", **STAMP).close()
+    assert caplog.text.count("no anchor is kept") == 1
+    assert "this user has no home folder. Set XDG_STATE_HOME" in caplog.text
+
+
 def test_a_backup_is_whole_while_the_ledger_is_in_use_and_nothing_is_overwritten(path, tmp_path):
     with Ledger.open(path) as ledger:
         done = dynadp("ledger", "backup", path, tmp_path / "new.sqlite")

@@ -211,14 +211,21 @@ def test_the_first_run_is_still_as_the_page_shows(tmp_path):
         assert "[exit code 1]" not in text
 
     def essence(text):
-        text = re.sub(
-            r"[0-9a-f]{64}|\d{4}-\d\d-\d\dT[^ ]*|demo-\d{8}-\d{6}|[0-9a-f]{8}(?= )", "X", text
-        )
-        return re.sub(r"[\d.]+%|-?\d+\.\d+|[━┏┓┃┡┩╇┳│└┘┴─]|\s+", " ", text).split()
+        """The words of each line, without numbers, hashes and times."""
+        text = re.sub(r"\b[0-9a-f]{8,64}\b|\d{4}-\d\d-\d\dT\S*|demo-\d{8}-\d{6}", "X", text)
+        words = (re.findall(r"[^\W\d_]{2,}", line) for line in text.splitlines())
+        return {" ".join(line) for line in words if line}
 
     lines = [line for line in shown.splitlines() if line.startswith("$ ")]
     assert [line for line in made.splitlines() if line.startswith("$ ")] == lines
-    assert abs(len(essence(made)) - len(essence(shown))) < 60
+    assert essence(made) ^ essence(shown) <= {"low", "high"}  # predictions, which noise decides
+
+
+def test_the_report_that_the_tutorial_quotes_counts_the_centring_round():
+    text = TEXT["docs/tutorial-data-scientist.md"]
+    (rounds,) = re.findall(r"^Trained in (\d+) rounds", text, re.MULTILINE)
+    (releases,) = re.findall(r"over all (\d+) releases of a node", text)
+    assert int(releases) == int(rounds) + 1
 
 
 # The runner itself: what it must carry out, and what it must not let pass.

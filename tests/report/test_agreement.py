@@ -28,7 +28,7 @@ def advisor(**given):
 @pytest.fixture
 def swept():
     found = advisor()
-    found.baselines = {"without privacy": 84.5, "always the commoner answer": 76.0}
+    found.baselines = {"without privacy": 84.5, "always the most common answer": 76.0}
     found.source, found.rows, found.done = "census rows made here (synthetic)", 250, True
     return found
 

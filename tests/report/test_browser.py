@@ -215,6 +215,7 @@ def test_the_page_is_readable_without_javascript(browser, address):
         assert page.locator("#changes tbody tr").count() == 6
         assert page.locator("#recommended .figure").is_visible()
         assert "is finished after 20 rounds" in opened.text("#run-state")
+        assert opened.text("#band").startswith("All nodes stand at one point.")
         for name in ("epsilon", "take", "copy"):
             assert not page.locator(f"#{name}").is_visible()  # nothing that does nothing
         for name in ("totals", "change", "apart"):
@@ -305,6 +306,8 @@ def test_the_page_is_accessible_and_fits(browser, address, view):
     with Opened(browser, view, bypass_csp=True) as opened:
         ready(opened, address)
         assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        fits = "all => all.every((one) => one.scrollWidth <= one.clientWidth)"
+        assert opened.page.locator("#budgets .scroll, #caps .scroll").evaluate_all(fits)
         assert faults(opened.page) == []
         ink, paper = opened.page.evaluate(
             "[getComputedStyle(document.body).color, "

@@ -2,13 +2,12 @@
 
 import json
 import shlex
-from dataclasses import replace
 
 import pytest
 
-from dynadp._intervals import NOISY
+from dynadp._intervals import NOISY, ONE
 from dynadp.errors import DeclarationError
-from dynadp.report.accuracy import HISTOGRAM, Accuracy
+from dynadp.report.accuracy import Accuracy
 from dynadp.report.comparison import ComparedRun, Comparison, compare
 from dynadp.report.comparison_page import Mark, comparison_page, overlaps
 from dynadp.runs.folder import load_run
@@ -68,18 +67,6 @@ def test_runs_with_other_columns_nodes_and_mechanism(three, private, sealed):
     assert "Not measured: on private rows it would itself be a release" in words
 
 
-def test_measures_by_a_released_histogram_are_not_said_to_be_on_public_rows(private, seeded):
-    runs = [ComparedRun.of(run, run.name) for run in (private, seeded)]
-    found = Accuracy(note=HISTOGRAM, accuracy=0.8, low=0.7, high=0.9, interval=NOISY)
-    page = Comparison((replace(runs[0], label="a", accuracy=found), runs[1]))
-    first, second = page.sources
-    assert first == f"Measured on {HISTOGRAM} (a), each with a {NOISY}."
-    assert second.startswith("Measured on public.csv")
-    for text in (comparison_page(page), "\n".join(page.lines())):
-        assert "public rows" not in text
-        assert (first in text, second in text) == (True, True)
-
-
 def test_the_same_run_twice(three, tmp_path):
     assert compare([three[0], three[0].parent / "eps-1"]).differences
     with pytest.raises(DeclarationError, match="named twice"):
@@ -113,6 +100,19 @@ def test_the_page_names_exactly_that_setting(three, private, tmp_path):
     assert json.loads(dynadp("compare", *three, "--html", out, "--json").stdout)["page"] == str(out)
     gone = dynadp("compare", *three, "--html", tmp_path / "no" / "c.html")
     assert (gone.exit_code, "is not a folder" in gone.output) == (2, True)
+
+
+def test_what_intervals_are_for_is_said():
+    """A released histogram is of private rows, and has noise of its own."""
+    known = {"settings": {}, "epsilon": 1.0, "delta": 1e-5, "protected": True, "finished": True}
+    public = ComparedRun("a", **known, accuracy=Accuracy(note="public.csv", accuracy=0.8))
+    noisy = Accuracy(note="private rows", accuracy=0.8, interval=NOISY)
+    released = ComparedRun("b", **known, accuracy=noisy)
+    one, both = Comparison((public, public)), Comparison((public, released))
+    assert f"measures, each with a {ONE}" in list(one.lines())
+    assert f"measures, each with a {ONE}, and for the noise where" in "\n".join(both.lines())
+    for comparison in (one, both):
+        assert comparison.interval in comparison_page(comparison)
 
 
 def test_intervals_without_a_common_point_are_not_called_equal():

@@ -45,7 +45,7 @@ CURVE = [
     {"epsilon": e, "alpha": e / 2.5, "median": m, "low": m - 1, "high": m + 1, "error": 0.0}
     for e, m in zip(TOTALS, MEDIANS, strict=True)
 ]
-LINES = {"without privacy": 84.5, "always the commoner answer": 76.0}
+LINES = {"without privacy": 84.5, "always the most common answer": 76.0}
 
 
 def made(**given):
@@ -103,7 +103,7 @@ def test_epsilon_is_on_one_logarithmic_axis_for_both_panels(width):
 @pytest.mark.parametrize("recommended", TOTALS)
 @pytest.mark.parametrize("planned", TOTALS)
 def test_no_two_words_lie_on_each_other(width, planned, recommended):
-    lines = {"without privacy": 84.5, "always the commoner answer": 68.0}  # at the very foot
+    lines = {"without privacy": 84.5, "always the most common answer": 68.0}  # at the very foot
     shown = decision(planned=planned, recommended=recommended, baselines=lines)
     drawn = shown.drawn(width, 1.0)
     boxes = {}
@@ -130,13 +130,13 @@ def test_zones_differ_in_pattern_and_in_words():
         assert f'id="{name}-{WIDE}"' in drawn
     names = decision().zone_list()
     assert [one[1:] for one in names] == [
-        ("no better than the commoner answer", 0.05, 1.0),
+        ("no better than the most common answer", 0.05, 1.0),
         ("good value", 1.0, 3.0),
         ("no further gain", 3.0, 10.0),
     ]
     assert "style=" not in drawn  # the page's policy forbids it
     assert decision(zones=Zones(None, 10.0)).zone_list() == [
-        ("useless", "no better than the commoner answer", 0.05, 10.0)
+        ("useless", "no better than the most common answer", 0.05, 10.0)
     ]
     numbers = decision(baselines={"always the same number": 20.0}).zone_list()
     assert numbers[0][1] == "no better than always the same number"
@@ -187,7 +187,7 @@ def test_a_change_is_worth_the_epsilon_with_the_same_strength(advice):
     )
     assert twice.gain > 0 > people.gain
     assert twice.same_accuracy < 1 < people.same_accuracy
-    assert by_name["without west, 700 rows"].gain < 0
+    assert by_name["without west and its 700 rows"].gain < 0
     assert by_name["another silo with 400 rows"].gain > 0
     assert by_name["delta = 1e-06"].same_accuracy > 1
     assert twice.same_total["median"] - 82.0 == pytest.approx(twice.gain)
@@ -372,6 +372,24 @@ def test_pictures_for_readers_without_scripts(advice):
     for name in ("change", "disagreement", "nothing"):
         assert page.get(f"/{TOKEN}/pictures/{name}.svg").status_code == 404
     assert page.get("/wrong/pictures/totals.svg").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("name", "caption"),
+    [("private", "All nodes stand at one point."), ("simulated", "Line: median over nodes")],
+)
+def test_what_lines_mean_is_said_of_the_runs_own_algorithm(advice, request, name, caption):
+    watch = Watch(request.getfixturevalue(name))
+    watch.look()
+    page = Client(Explorer(advice, watch)).get(f"/{TOKEN}/").text
+    assert re.search(r'<span id="band"[^>]*>([^<]*)', page)[1].startswith(caption)
+
+
+def test_the_key_of_zones_is_drawn_and_prints(advice):
+    """Browsers print no backgrounds that they can leave out."""
+    text = Client(Explorer(advice, Watch(None))).get(f"/{TOKEN}/").text
+    keys = re.findall(r'<svg class="key swatch".*?</svg>', text)
+    assert len(keys) == len(set(keys)) == 3
 
 
 def test_pieces_around_a_choice(advice):

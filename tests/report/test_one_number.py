@@ -142,7 +142,7 @@ def test_a_measure_is_one_number_everywhere(home):
         if name != "accuracy":  # that one is in percent
             assert " {} {} {} ".format(*(written(one[end]) for end in ENDS)) in page, name
             assert "{} ({} to {})".format(*(written(one[end]) for end in ENDS)) in evaluated, name
-    assert f"{100 * found['accuracy']:.1f} of 100 answers of this run" in opened(home / "run")
+    assert f"{100 * found['accuracy']:.1f} of 100 answers are right" in opened(home / "run")
     shutil.copytree(home / "run", home / "again")
     compared = answer(f"compare {home}/run {home}/again --json")
     for run in compared["runs"]:

@@ -106,7 +106,6 @@ def test_of_a_number_what_comes_first_of_it_is_played_and_compared(tmp_path, see
     assert "Averaged model on public rows, R2" in page
     both = compare([run, seeded])
     assert set(both.runs[0].measures) == {name for name, *_ in own.others}
-    assert all(line.startswith("Measured on") for line in both.sources)
 
 
 def test_a_network_and_a_run_that_grows(tmp_path):

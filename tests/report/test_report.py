@@ -24,6 +24,7 @@ from dynadp.privacy.events import L2Laplace
 from dynadp.privacy.ledger.file import Ledger
 from dynadp.privacy.statements import guesses_in_100, upper_bound
 from dynadp.report import figures
+from dynadp.report.accuracy import Accuracy
 from dynadp.report.budgets import (
     BudgetView,
     accountings,
@@ -35,7 +36,7 @@ from dynadp.report.budgets import (
 from dynadp.report.drawing import drawing, places
 from dynadp.report.explore.setting import PublicSetting
 from dynadp.report.honesty import Honesty
-from dynadp.report.page import guarantee, report
+from dynadp.report.page import folded, guarantee, report
 from dynadp.report.progress import Rounds, thinned
 from dynadp.report.record_view import RunView
 from dynadp.report.run_figures import charts_of_run
@@ -349,6 +350,37 @@ def test_spare_attempts_that_were_used_are_counted_by_node(tmp_path):
     words = Parsed(report(folder)).words
     assert "2 spare attempts are reserved" in words
     assert "Used so far: 1 at north, 0 at south of 2." in words
+
+
+def test_a_number_in_the_table_of_settings_is_that_of_the_reasons(private):
+    view, page = RunView.read(private), report(private)
+    (pull,) = re.findall(r"pull q = ([\d.]+)", " ".join(view.plan.reasons))
+    assert f"pull {pull}, momentum" in page
+    assert f"pull {view.plan.settings['steps']['pull']}" not in page
+
+
+def test_lists_of_numbers_take_a_line_in_the_configuration(private):
+    config = RunView.read(private).record.config
+    text = folded(config)
+    assert json.loads(text) == config
+    assert len(text.splitlines()) < len(json.dumps(config, indent=1).splitlines())
+    odd = {"mu": [0.1] * 20, "words": ["a [ b ]", "c,   d"], "edges": [[0, 1], []], "none": [None]}
+    assert json.loads(folded(odd)) == odd
+    assert len(folded(odd).splitlines()) == 12
+
+
+def test_how_near_numbers_are_is_said_in_words():
+    found = Accuracy(
+        note="public.csv, which the run file declares public",
+        rows=1500,
+        others=(("R2", 0.61, 0.58, 0.64),),
+        mean_error=0.25,
+    )
+    assert found.words == (
+        "R2 0.6100 (0.5800 to 0.6400), on 1,500 rows: public.csv, which the run file declares "
+        "public. In brackets: 95% interval for the sampling error of the rows. Always answering "
+        "their mean would have an error of 0.2500 there."
+    )
 
 
 @pytest.mark.parametrize("name", ["private", "sealed", "simulated"])

@@ -92,7 +92,7 @@ def test_many_tiny_nodes_join_at_a_large_epsilon():
     found = compared([60] * 40, 20.0)
     assert {node.verdict("sum") for node in found.nodes} == {JOIN}
     assert found.wrong["sum"]["median"] < found.nodes[0].alone["median"] - 0.01
-    assert found.wrong["sum"]["median"] < found.commoner
+    assert found.wrong["sum"]["median"] < found.most_common
     for better, worse in (("pooled", "trusted"), ("trusted", "sum")):
         assert found.wrong[better]["median"] <= found.wrong[worse]["median"] + 0.005
 
@@ -122,8 +122,10 @@ def test_two_rows_and_one_class_are_no_obstacle():
             assert np.isfinite(list(band.values())).all()
             assert band["low"] <= band["median"] <= band["high"]
     alone = compared([1, 1], 1.0, samples=1, draws=2)
-    commoner = alone.commoner  # a node of one row gives its only answer whatever is asked
-    assert any(abs(alone.nodes[0].alone["median"] - e) < 0.05 for e in (commoner, 1 - commoner))
+    most_common = alone.most_common  # a node of one row gives its only answer whatever is asked
+    assert any(
+        abs(alone.nodes[0].alone["median"] - e) < 0.05 for e in (most_common, 1 - most_common)
+    )
 
 
 def test_many_sizes_are_measured_at_some_of_them(monkeypatch):

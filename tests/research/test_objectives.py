@@ -16,7 +16,7 @@ from dynadp.data.labels import Classes, Label, Target
 from dynadp.errors import DeclarationError
 from dynadp.report.explore.advice import Advisor
 from dynadp.report.explore.setting import PublicSetting
-from dynadp.research.experiments import ALIKE, COMMONER, measure_baselines, try_plan
+from dynadp.research.experiments import ALIKE, MOST_COMMON, measure_baselines, try_plan
 from dynadp.research.joining import should_join
 from dynadp.research.objectives import GROUPS, Objective
 from dynadp.research.public_rows import HeldOut, draw_public_rows
@@ -180,7 +180,7 @@ def test_the_best_total_by_area_under_the_curve():
     ]
     assert found[1] < found[0] < 0.5
     lines = measure_baselines(rows, setting.objective)
-    assert lines["always the commoner answer"] == 50
+    assert lines["always the most common answer"] == 50
     assert lines["without privacy"] > 100 * (1 - found[1]) - 1
 
 
@@ -188,7 +188,7 @@ def test_the_page_speaks_of_the_measure(monkeypatch):
     monkeypatch.setattr("dynadp.report.explore.advice.DRAWS", 2)
     setting = PublicSetting.made().measured_by("auc")
     advice = Advisor(setting)
-    advice.baselines = {"without privacy": 90.0, "always the commoner answer": 50.0}
+    advice.baselines = {"without privacy": 90.0, "always the most common answer": 50.0}
     advice.points = [
         {"epsilon": e, "alpha": a, "median": m, "low": m - 1, "high": m + 1, "error": 0.2}
         for e, a, m in ((0.1, 0.01, 80.0), (0.5, 0.03, 85.0), (1.0, 0.05, 88.0), (9.0, 0.4, 89.0))
@@ -235,7 +235,7 @@ def test_tradeoff_and_join_by_the_measure(run_file):
     assert "1 - area under the ROC curve in 100" in joined.output
     kept = json.loads(Path("r-join/join.json").read_text())
     assert kept["measure"] == "auc"
-    assert kept["commoner"] == 0.5
+    assert kept["most_common"] == 0.5
     for node in kept["nodes"]:
         for way, band in node["differences"].items():
             assert band["low"] <= band["median"] <= band["high"], way
@@ -314,7 +314,7 @@ def test_the_page_advises_for_other_labels(how, monkeypatch):
     low, high = (point["median"] for point in advice.points)
     assert low < high
     without, blind = advice.baselines.values()
-    assert list(advice.baselines)[1] == (ALIKE if "target" in how else COMMONER)
+    assert list(advice.baselines)[1] == (ALIKE if "target" in how else MOST_COMMON)
     assert blind < high < without + 3
     assert advice.recommended()["alpha"] in {point["alpha"] for point in advice.points}
     shown = advice.for_total(8.0)

@@ -90,13 +90,13 @@ def test_constraints_hold_for_measured_losses():
         recommend([])
 
 
-def test_only_what_is_clear_of_the_commoner_answer_is_recommended():
+def test_only_what_is_clear_of_the_most_common_answer_is_recommended():
     points = [
         {"alpha": 0.01, "median": 0.24, "error": 0.003},
         {"alpha": 0.5, "median": 0.2, "error": 0.003},
         {"alpha": 0.9, "median": 0.199, "error": 0.003},
     ]
-    assert recommend(points).alpha == 0.01  # where nothing is known of the commoner answer
+    assert recommend(points).alpha == 0.01  # where nothing is known of the most common answer
     found = recommend(points, blind=0.2401)
     assert found.alpha == 0.5
     assert not found.end
@@ -115,7 +115,7 @@ def test_only_what_is_clear_of_the_commoner_answer_is_recommended():
 
 
 def test_one_lucky_draw_is_not_recommended():
-    """Clear of the commoner answer alone, and not once it is evened with the alphas around it."""
+    """Clear of the most common answer alone; not once it is evened with the alphas around it."""
     losses = (0.25, 0.2, 0.26, 0.25)
     points = [
         {"alpha": a, "median": m, "low": m - 0.03, "high": m + 0.03, "error": 0.01}

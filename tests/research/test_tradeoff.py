@@ -4,6 +4,7 @@ that use them.
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -347,7 +348,10 @@ def test_tradeoff_recommends_from_census_rows_and_from_public_ones(place):
     text = (place / "run.toml").read_text()
     assert "# mechanism =" in text
     (place / "run.toml").write_text(text.replace('# mechanism = "sum"', 'mechanism = "primal"'))
-    made = answer("tradeoff run.toml --json --draws 3")
+    text = dynadp("tradeoff run.toml --draws 3").stdout
+    (row,) = re.findall(r"^ *(\S+) .* recommended *$", text, re.MULTILINE)
+    assert f"\nRecommended: epsilon = {row}. It costs epsilon = " in text
+    made = json.loads((place / "first-tradeoff" / "tradeoff.json").read_text())
     assert made["simulation"]
     assert "synthetic" in made["source"]
     assert 0.01 <= made["alpha"] <= 1

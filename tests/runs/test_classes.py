@@ -146,6 +146,10 @@ def test_a_run_file_from_check_to_report(folder, data, mechanism):
     assert all(1 / J <= float(line["probability"]) <= 1 for line in lines)
     public = dynadp("evaluate out public.csv --public --json")
     assert json.loads(public.output)["confusion"] == [list(row) for row in found.confusion]
+    measured = {name: one.value for name, one in found.found.items()}
+    for name in ("area under the roc curve", "balanced accuracy"):
+        assert name in done.output.lower()
+    assert f"{measured['auc']:.4f} (" in done.output
     report = dynadp("report out")
     assert report.exit_code == 0, report.output
     page = (folder / "out" / "report.html").read_text()
@@ -184,8 +188,11 @@ def test_answers_on_private_rows_are_charged(folder, data):
     refused = dynadp("evaluate out north.csv --ledger north.sqlite --mu 1 --calibrate")
     assert refused.exit_code == 2
     assert "calibrated on public rows alone" in refused.output
-    refused = dynadp("predict out public.csv --threshold 0.5")
-    assert "4 classes, of which the one with the largest score" in refused.output
+    for asked in ("--cost 1 2", "--threshold balanced", "--threshold 0.5"):
+        refused = dynadp(f"predict out public.csv {asked}")
+        assert refused.exit_code == 2
+        assert "4 classes, of which the one with the largest score" in refused.output
+        assert "Costs(" not in refused.output
 
 
 @pytest.mark.parametrize("command", ["check run.toml", "train run.toml --out out"])

@@ -505,6 +505,23 @@ def test_more_nodes_than_there_are_cannot_remain(load, base):
     ]
 
 
+SEALED = 'mechanism = "sealed"\nhonest = 1\n'
+
+
+@pytest.mark.parametrize(
+    ("privacy", "network", "wrong"),
+    [
+        ("", "least = 2", "network: least is for on_absence = 'go on'"),
+        (f"{SEALED}away = 1", "", "privacy: away costs accuracy, and a run that waits"),
+        (SEALED, "on_absence = 'go on'", "privacy: away is missing: how many nodes a sealed sum"),
+        (f"{SEALED}away = 1\nspares = 0", "on_absence = 'go on'", "privacy: spares is 0"),
+    ],
+)
+def test_what_is_said_of_absence_has_an_effect(load, privacy, network, wrong):
+    text = f"{NETWORK.replace('[privacy]', '[privacy]' + chr(10) + privacy)}\n[network]\n{network}"
+    assert any(line.startswith(wrong) for line in mistakes(load, text))
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [
@@ -607,6 +624,8 @@ def test_a_node_file_that_is_not_there_or_not_toml(load_node, tmp_path):
         load_node_file(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"is not TOML \(at line 1"):
         load_node("run = = 1")
+    with pytest.raises(ConfigError, match="is a run file, which all silos share"):
+        load_node(GOOD)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import socket
@@ -131,6 +132,16 @@ def test_sealed_sums_name_who_must_be_honest_and_all_who_get_letters(tmp_path, n
     assert "handed on by neighbours" in words
 
 
+def test_a_run_that_goes_on_says_how_many_must_remain(tmp_path, nursery):
+    sealed = {"mechanism": "sealed", "honest": 2, "away": 1, "epsilon": 4.0, "delta": 1e-5}
+    network = Network.make(tmp_path / "home", nursery, nodes=5, rows=60, privacy=sealed)
+    words = dynadp("check", network.file("north")).output
+    assert "as long as 4 of 5 remain. The honest ones are counted among these" in words
+    del network.run["privacy"]["away"]
+    change_run(network, network={"on_absence": "wait"})
+    assert "Absence" not in dynadp("check", network.file("north")).output
+
+
 def test_a_simulation_and_a_relay_are_shown(tmp_path, nursery):
     network = Network.make(tmp_path / "home", nursery, seed=3, relay="127.0.0.1:7447")
     shown = dynadp("check", network.file("north"))
@@ -162,8 +173,15 @@ def test_what_changed_since_the_last_run_is_said_in_words(network):
     assert 'the endpoint of south is "silo.example.org:7447" now' in words
     file = network.ledger("north").with_name("north.sqlite-last-runs.json")
     assert file.stat().st_mode & 0o077 == 0
-    file.write_text(json.dumps({"format": "dynadp-last-runs", "version": 1, "runs": [3]}))
-    assert "is damaged; remove it" in dynadp("check", network.file("north")).output
+    other = {"run": "a", "at": "2026-01-01", "terms": {"config": 3}}
+    for kept in ([3], [other]):
+        file.write_text(json.dumps({"format": "dynadp-last-runs", "version": 1, "runs": kept}))
+        found = dynadp("check", network.file("north"))
+        assert found.exit_code == 0
+        assert re.search("Changed: not known: .* is damaged; remove it", found.output)
+    file.write_text("[")
+    found = dynadp("check", network.file("north"))
+    assert (found.exit_code, "Changed: not known: " in found.output) == (0, True)
 
 
 def test_terms_that_cannot_be_kept_stop_no_run(tmp_path, caplog):
@@ -227,6 +245,23 @@ def test_without_an_approval_a_node_does_nothing(network):
     assert "Releases: up to 6 messages" in shown.output
     assert "nobody was asked" in shown.output
     assert not network.silo("north").approval.exists()
+
+
+def test_check_says_whether_the_approval_holds(network):
+    assert answer("check", network.file("north"), "--json")["approved"] is None
+    file = consenting(network)
+    assert "Consent: NOT APPROVED, there is no approval at" in dynadp("check", file).output
+    assert dynadp("approve", file, "--yes").exit_code == 0
+    assert "Consent: approved by " in dynadp("check", file).output
+    change_run(network, privacy={"alpha": 0.6})
+    found = answer("check", file, "--json")
+    assert (found["approved"], "are others now" in found["consent"]) == (False, True)
+    network.silo("north").approval.write_text("rubbish")
+    shown = dynadp("check", file)
+    assert (shown.exit_code, "is not JSON" in shown.output) == (0, True)
+    refused = dynadp("node", file, "--quiet")
+    assert refused.exit_code == 2
+    assert "dynadp approve" in refused.output
 
 
 def other_cap(network):
@@ -320,6 +355,26 @@ def test_an_approver_of_its_own_signs_and_nobody_else(network, tmp_path):
         assert refused.exit_code == 2
         assert "approve" in refused.output
         assert dynadp("verify", silo.approval).exit_code in (2, 5)
+
+
+def test_a_run_file_says_whose_approval_it_may_be(network):
+    """Of this run, and by that silo's own key: another member's is none."""
+    silo, run_file = network.silo("north"), network.out / "run.toml"
+    assert dynadp("approve", network.file("north"), "--yes").exit_code == 0
+    done = dynadp("verify", silo.approval, "--run", run_file)
+    assert (done.exit_code, "the key of north." in done.output) == (0, True)
+    assert "give --run or --key" in dynadp("verify", silo.approval).output
+    made = Approval.load(silo.approval)
+    south = network.silo("south").identity.key
+    Approval.sign(silo.terms, south, by="x", at=made.at).save(silo.approval)
+    refused = dynadp("verify", silo.approval, "--run", run_file)
+    assert refused.exit_code == 5
+    assert "which is not the key of north" in refused.output
+    made.save(silo.approval)
+    change_run(network, run={"name": "again"})
+    refused = dynadp("verify", silo.approval, "--run", run_file)
+    assert refused.exit_code == 5
+    assert "approves run 'trial'" in refused.output
 
 
 @pytest.mark.slow

@@ -235,6 +235,31 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_node(writer, 
     assert "as of 2020-01-01T00:00:00+00:00" in shown
 
 
+def test_one_folder_that_tells_nothing_hides_no_other(writer, tmp_path):
+    """It is named, and the command fails; the others are shown all the same."""
+    empty = tmp_path / "mistyped"
+    shown = dynadp("status", tmp_path, empty)
+    assert shown.exit_code == 2
+    assert "north: starting" in shown.stdout
+    assert f"no node has run in {empty}" in shown.stderr
+    assert "File name too long" in dynadp("status", "x" * 300, tmp_path).stderr  # as of no rights
+    told = json.loads((tmp_path / "status.json").read_text())
+    empty.mkdir()
+    for name, rubbish in (
+        ("node", None),
+        ("pid", 2**80),
+        ("at", "noon"),
+        ("at", "2026-01-01T00:00:00"),
+        ("rejected", 3),
+        ("certificate_ends", 7),
+    ):
+        (empty / "status.json").write_text(json.dumps({**told, name: rubbish}))
+        shown = dynadp("status", tmp_path, empty, "--json")
+        assert shown.exit_code == 2, name
+        assert [one["node"] for one in json.loads(shown.stdout)["nodes"]] == ["north"]
+        assert "it is damaged" in shown.stderr
+
+
 def test_a_process_that_ended_and_was_not_asked_for_its_code_is_dead(writer):
     """A zombie: it still has its number and the time at which it began."""
     state = json.loads((writer.folder / "status.json").read_text())

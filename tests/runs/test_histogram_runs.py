@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import roc_auc_score
+from scipy.special import expit
+from sklearn.metrics import log_loss, roc_auc_score
 
 from dynadp.consensus.sums import score_edges
 from dynadp.consensus.topology import Topology
@@ -299,6 +300,25 @@ def test_a_histogram_that_noise_drowns_gives_no_probabilities(data):
     assert not model.gives_probabilities
 
 
+def test_rows_that_stand_out_of_empty_bins_give_probabilities():
+    """Few positive rows in a third of the bins: the noise of the others alone would drown them."""
+    rng = np.random.default_rng(0)
+    edges = np.linspace(-8, 8, 33)[1:-1]
+    scores = np.concatenate([rng.normal(-1, 1, 8_300), rng.normal(0.5, 1, 700)])
+    y = np.repeat([0, 1], [8_300, 700])
+    cells = np.zeros((2, 32))
+    np.add.at(cells, (y, np.searchsorted(edges, scores)), 1)
+    drawn = rng.normal(0, 28, (40, *cells.shape))
+    found = [calibration_of(NoisyHistogram(edges, cells + e, 28.0, 1.0)) for e in drawn]
+    given = [one for one in found if one is not None]
+    assert len(given) > 32
+    for one in given:
+        p = expit(one.log_odds(scores))
+        assert p.mean() == pytest.approx(700 / 9_000, rel=0.35)
+        assert log_loss(y, p) < 0.95 * log_loss(y, np.full(9_000, 700 / 9_000))
+    assert all(NoisyHistogram(edges, e, 28.0, 1.0).faint for e in drawn)  # no rows at all
+
+
 @pytest.mark.parametrize("noise", [1.0, 30.0, 60.0])
 def test_empty_bins_do_not_bend_probabilities(noise):
     """Their noise would be taken for rows, far out, where they count most."""
@@ -366,7 +386,7 @@ def test_a_run_file_gives_probabilities_and_a_threshold(home, mechanism):
     home(mechanism, run='threshold = "balanced"')
     done = dynadp("train run.toml --out run")
     assert done.exit_code == 0, done.output
-    assert "by the histogram that the last round released" in done.output
+    assert "by the noisy histogram that the last round released" in done.output
     model = load_model("run")
     assert model.threshold == pytest.approx(threshold_for(model, "balanced"))
     assert model.threshold != 0
@@ -385,7 +405,7 @@ def test_a_run_file_gives_probabilities_and_a_threshold(home, mechanism):
     assert {"log_loss", "brier"} <= set(found["measures"])
     assert dynadp("report run --out page.html").exit_code == 0
     page = Path("page.html").read_text()
-    assert "by the histogram of scores" in page
+    assert "from the noisy histogram of scores" in page
     assert "How often its probabilities come true" in page
     curve = histogram_measures(model.histogram, model.threshold, model.calibration).calibration
     chart = charts_of_run("run")["calibration"].to_dict()

@@ -10,7 +10,10 @@ from scipy.stats import norm
 from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
+from dynadp.data.columns import Numeric
 from dynadp.data.datasets.synthetic import census
+from dynadp.data.labels import Classes, Label
+from dynadp.data.schema import Schema
 from dynadp.errors import DataError, DeclarationError
 from dynadp.mechanisms.entropy import SeededEntropy
 from dynadp.mechanisms.histogram import private_histogram
@@ -29,6 +32,7 @@ from dynadp.runs.scoring import (
     predictions,
     private_measures,
     scored,
+    tally,
 )
 from dynadp.runs.thresholds import Costs
 from support.typed import dynadp
@@ -262,6 +266,40 @@ def test_a_private_histogram_is_charged_and_near_the_truth(trained, tmp_path):
         pytest.raises(DeclarationError, match="even number"),
     ):
         measure_privately(model, rows, ledger, bins=7, **how)
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_a_score_is_that_of_its_row_alone(classes):
+    """To the last bit. A library's product of matrices adds up in an order that depends on how many
+    rows there are: one row more would move others over an edge, or change what they are answered.
+    """
+    rng, d, values = np.random.default_rng(1), 40, tuple(range(classes))
+    two = Label(name="y", negative=0, positive=1)
+    schema = Schema(
+        columns=tuple(Numeric(name=f"x{j}", low=-1, high=1) for j in range(d)),
+        label=two if classes == 2 else Classes(name="y", values=values),
+        centre=(0.0,) * d,
+        adjacency="add-remove",
+    )
+    x, f = rng.uniform(-1, 1, d), rng.normal(size=(1 if classes == 2 else classes, d))
+    (row,) = schema.rows({f"x{j}": [x[j]] for j in range(d)})
+    model = Model(
+        classes=values,
+        coef=f,
+        intercept=-(f @ row[:-1]) / row[-1],  # all scores are 0, but for rounding
+        schema=schema,
+        loss={"name": "logistic"},
+        mechanism="sum",
+        privacy={},
+    )
+
+    def alike(rows):
+        return {f"x{j}": np.full(rows, x[j]) for j in range(d)}
+
+    sizes = (1, 2, 3, 30, 31, 32)
+    assert len({score.tobytes() for n in sizes for score in model.decision(alike(n))}) == 1
+    right = [tally(model, alike(n) | {"y": np.ones(n, int)}).right for n in sizes]
+    assert right in ([0] * len(sizes), list(sizes))
 
 
 def write_rows(path, table):

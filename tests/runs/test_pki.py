@@ -32,6 +32,7 @@ from dynadp.runs.authorities import (
 from dynadp.runs.certificates import chain, read_certificates
 from dynadp.runs.identities import (
     Identity,
+    key_fingerprint,
     public_key,
     public_text,
     request,
@@ -612,6 +613,8 @@ def test_sign_shows_what_it_signs_and_asks(call, tmp_path):
     told = call("show", "west")
     assert f"name: west\nhosts: west.example.org, 192.0.2.9\nfingerprint: {shown}" in told
     assert "out, by its list: none" in told
+    key = Identity.load("west", datetime.now(UTC)).public
+    assert f"Others see that key, in dynadp check, as {key_fingerprint(key)}" in told
 
 
 # --------------------------------------------------------------------------------------------------

@@ -249,8 +249,15 @@ def test_a_run_file_from_check_to_predict(folder, data):
         ["--public", "--calibrate"],
     ):
         assert command("evaluate", "out", "test.csv", *wrong).exit_code == 2
+    for asked in (["--probability"], ["--cost", 1, 2], ["--threshold", "balanced"]):
+        refused = command("predict", "out", "test.csv", *asked)
+        assert refused.exit_code == 2
+        assert "answers a number" in refused.output
     again = command("train", path, "--out", "words")
     assert "R2 0." in again.output
+    compared = command("compare", "out", "words").output
+    assert "root of the mean squared error" in compared
+    assert "Not measured" not in compared
     page = command("report", "out", "--out", "out.html")
     assert page.exit_code == 0, page.output
     assert "How near the model&#39;s numbers are" in (folder / "out.html").read_text()

@@ -200,6 +200,7 @@ class Network:
             "topology": topology or {"family": "ring"},
             "privacy": privacy,
             **({"training": {**TRAINING, "rounds": rounds}} if "alpha" in privacy else {}),
+            **({"network": {"on_absence": "go on"}} if privacy.get("away") else {}),
         }
         (home / "train.toml").write_text(tomli_w.dumps(said))
         if seed is None:

@@ -291,7 +291,7 @@ class Play:
     def _setting(self, family):
         if self.kind == "admm":
             chosen = setting("primal", family, NODES, rounds=ROUNDS + 1)
-            return replace(chosen, absence=replace(GO_ON, least=self.rng.choice((None, 1))))
+            return replace(chosen, absence=replace(GO_ON, least=self.rng.choice((None, 3))))
         return setting(self.kind, family, NODES, rounds=ROUNDS)
 
     def go(self, steps):

@@ -4,6 +4,7 @@ A command's module is imported when the command is asked for, and libraries when
 ``dynadp --help`` and ``dynadp COMMAND --help`` are fast.
 """
 
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -134,7 +135,9 @@ class Commands(click.Group):
             code = code_of(error)
         except KeyboardInterrupt:
             message, code = "interrupted", INTERRUPTED
-        click.echo(f"dynadp: {message}", err=True)
+        from dynadp.cli.output import for_reader
+
+        click.echo(for_reader(f"dynadp: {message}", sys.stderr), err=True)
         ctx.exit(code)
 
     def _invoke(self, ctx: click.Context) -> Any:

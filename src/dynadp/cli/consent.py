@@ -50,8 +50,8 @@ def prospect_lines(found: "Prospect") -> Iterator[str]:
     left, day = found.certificate_days, f"{found.certificate_ends:%Y-%m-%d}"
     soon = "; renew it: dynadp pki renew" if left < _SOON else ""
     yield f"Certificate: to {day}, {left} days{soon}."
-    if found.approval is not None:
-        yield f"Consent: needs the approval {found.approval}"
+    if found.approved is not None:
+        yield f"Consent: {'' if found.approved else 'NOT APPROVED, '}{found.consent}."
 
 
 def _release_lines(found: "Prospect") -> Iterator[str]:
@@ -103,6 +103,12 @@ def _cost_lines(found: "Prospect") -> Iterator[str]:
         )
     if worse := privacy.collusion_words(found.collusion):
         yield f"  {worse[0].upper()}{worse[1:]}."
+    if found.least < found.silos:
+        counted = " The honest ones are counted among these." if total.honest else ""
+        yield (
+            f"Absence: the run goes on without silos that are silent for {found.patience:g} "
+            f"seconds, as long as {found.least} of {found.silos} remain.{counted}"
+        )
 
 
 def _ledger_lines(own: "LedgerProspect") -> Iterator[str]:

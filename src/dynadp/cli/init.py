@@ -59,10 +59,8 @@ def init(folder: str, kinds: bool, **given: Any) -> None:
     schema, run = root / "schema.toml", root / "run.toml"
     say(f"Wrote {schema} and {run}: read them, they say what is public.")
     if start.seed is None:
-        for node, _ in start.nodes.nodes:
-            command = ["dynadp", "ledger", "cap", str(root / f"{node}.sqlite"), "--node", node]
-            budget = f"--epsilon {start.cap:.6g} --delta {start.delta:g}"
-            say(f"Next: {shlex.join(command)} {budget}")
+        cap = ["--epsilon", f"{start.cap:.6g}", "--delta", f"{start.delta:g}"]
+        say(f"Next: {shlex.join(['dynadp', 'ledger', 'cap', '--run', str(run), *cap])}")
     say(f"Then: dynadp check {run}, and dynadp train {run}")
 
 
@@ -177,9 +175,19 @@ def _named(text: str) -> Any:
     return runs.declared_column(name, rest)
 
 
+_SPELLINGS = {  # of declarations that are no kind of quantity
+    "LOW:HIGH": "a number, by its public bounds",
+    "A,B,C": "categories, by their published values",
+    "FIRST..LAST": "days between two, such as 2020-01-01..2029-12-31",
+    "hash:BUCKETS": "categories that are too many to list",
+}
+
+
 def _kinds() -> str:
     lines = [
         f"  {name + (':X' if kind.sized else ''):<14}{kind.what}"
         for name, kind in data.KINDS.items()
     ]
-    return "\n".join(["Bounds that are proposed from what you say, never from rows:", *lines])
+    others = [f"  {spelling:<14}{what}" for spelling, what in _SPELLINGS.items()]
+    head = "Bounds that are proposed from what you say, never from rows:"
+    return "\n".join([head, *lines, "Or in your own words:", *others])

@@ -220,16 +220,31 @@ def train(
     elif found:
         accuracy = (
             f"Accuracy {found['accuracy']:.1%} ({found['low']:.1%} to {found['high']:.1%}) on "
-            f"{'about ' if found.get('noise') else ''}{found['rows']:,} rows (always the commoner "
-            f"label: {found['majority']:.1%}), "
+            f"{'about ' if found.get('noise') else ''}{found['rows']:,} rows (always the most "
+            f"common label: {found['majority']:.1%}), "
             f"{result.evaluation_note}; in brackets a {NOISY if found.get('noise') else ONE}."
         )
     else:
         accuracy = f"No accuracy is shown: {result.evaluation_note}."
+    further = _further_words(found["measures"], job.file.run.measure) if found else []
     title = f"Trained in {result.rounds} rounds. {result.statement}"
     notes = [f"{words[0].upper()}{words[1:]}." for words in result.notes]
-    lines = [title, accuracy, *notes, f"Model: {folder / 'model.json'}"]
+    lines = [title, accuracy, *further, *notes, f"Model: {folder / 'model.json'}"]
     return Answer(result.to_json(), lines)
+
+
+def _further_words(measures: "Mapping[str, Any]", wanted: str | None) -> list[str]:
+    """Measures that do not hide rare labels, in one line: what the run file optimises first."""
+    from dynadp._intervals import written
+
+    names = dict.fromkeys(filter(None, [wanted, "auc", "balanced_accuracy"]))
+    words = [
+        "{} {} ({} to {})".format(runs.NAMES[name], *map(written, measures[name].values()))
+        for name in names
+        if name in measures and name in runs.NAMES and name != "accuracy"
+    ]
+    line = "; ".join(words)
+    return [f"{line[0].upper()}{line[1:]}."] if words else []
 
 
 def _target_words(found: "Mapping[str, Any]") -> str:

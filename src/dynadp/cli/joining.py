@@ -179,13 +179,13 @@ def _words(found: "JoinAnswer", setting: "PublicSetting") -> list[str]:
             f"joining looks worse here than it is: trust '{research.JOIN}' more than "
             f"'{research.ALONE}'"
         )
-    commoner = ""
-    if found.commoner is not None:
-        commoner = f"; always the commoner answer {100 * found.commoner:.1f}%"
+    most_common = ""
+    if found.most_common is not None:
+        most_common = f"; always the most common answer {100 * found.most_common:.1f}%"
     return [
         *limits,
         *_honesty(found),
-        f"for comparison: {places}{commoner}",
+        f"for comparison: {places}{most_common}",
         f"a SIMULATION on {found.source}; {kind}",
         "nodes are taken to be alike: rows are split among them at random. A node whose rows "
         "differ from the others' may gain less, or lose"

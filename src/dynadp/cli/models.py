@@ -8,6 +8,7 @@ import click
 from dynadp import runs
 from dynadp.cli.options import FILE, option
 from dynadp.cli.output import Answer, prints_answer
+from dynadp.cli.thresholds import COST, THRESHOLD, wanted_threshold
 
 if TYPE_CHECKING:
     from dynadp.runs import Coefficient, Model
@@ -28,12 +29,19 @@ _MODEL = click.argument("model", metavar="MODEL", type=click.Path())
     required=True,
     help="The format; sklearn is a pickled pipeline.",
 )
-@option("--threshold", type=float, help="Scores above it get the positive label; else the model's.")
+@THRESHOLD
+@COST
 @option("--table", default="data", help="For sql: the table whose rows are answered.")
 @option("--keep", multiple=True, metavar="COLUMN", help="For sql: columns to give back, a key.")
 @prints_answer
 def export(
-    model: str, out: str, to: str, threshold: float | None, table: str, keep: tuple[str, ...]
+    model: str,
+    out: str,
+    to: str,
+    threshold: Any,
+    cost: tuple[float, float] | None,
+    table: str,
+    keep: tuple[str, ...],
 ) -> Answer:
     """Write a model as a file that predicts without dynadp.
 
@@ -41,8 +49,8 @@ def export(
     """
     from dynadp import exports
 
-    loaded = runs.load_model(model)
-    exports.export(loaded, to, out, threshold=threshold, table=table, keep=keep)
+    loaded, wanted = runs.load_model(model), wanted_threshold(threshold, cost)
+    exports.export(loaded, to, out, threshold=wanted, table=table, keep=keep)
     return Answer({"version": 1, "to": to, "file": str(out)}, [f"Wrote {out}."])
 
 

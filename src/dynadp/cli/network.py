@@ -16,13 +16,13 @@ from typing import Any
 import click
 
 from dynadp import engines, privacy, runs
-from dynadp.cli.codes import FAILED, INTERRUPTED, REFUSED
+from dynadp.cli.codes import FAILED, INTERRUPTED, LEFT, REFUSED, code_of
 from dynadp.cli.logs import BoundedLog, JsonLines
 from dynadp.cli.options import FILE, FOLDER, RUN_FILE, Address, Positive, option, out_option, user
 from dynadp.cli.output import Answer, prints_answer, round_bar
 from dynadp.cli.pools import leave_no_core, share_pools
 from dynadp.cli.verbosity import QUIET, verbosity
-from dynadp.errors import IdentityError
+from dynadp.errors import DynadpError, IdentityError
 
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by launch: early, or as a node answers it
 _SOON = 30  # days before a certificate's end
@@ -62,14 +62,15 @@ def _logging_to(silo: runs.SiloRun, quiet: bool) -> Iterator[None]:
         handlers.append(logging.StreamHandler(sys.stderr))
     for handler in handlers:
         handler.setFormatter(lines)
-        log.addHandler(handler)
-    before, log.level = log.level, logging.INFO
+    level, others = log.level, log.handlers
+    log.setLevel(logging.INFO)
+    log.handlers = handlers  # alone: what else shows warnings would show them twice
     try:
         yield
     finally:
-        log.setLevel(before)
+        log.setLevel(level)
+        log.handlers = others
         for handler in handlers:
-            log.removeHandler(handler)
             handler.close()
 
 
@@ -172,9 +173,16 @@ def status(folders: tuple[str, ...]) -> Answer:
     """Show how nodes are, from their run folders: rounds, what is spent, neighbours up or away,
     refused letters.
     """
-    states = runs.node_states(folders)
+    states, wrong = list[dict[str, Any]](), list[DynadpError]()
+    for folder in folders:
+        try:
+            states += runs.node_states([folder])
+        except DynadpError as error:  # the others are shown all the same
+            wrong.append(error)
     lines = (line for one in states for line in _state_lines(one))
-    return Answer({"version": 1, "nodes": states}, lines)
+    problem = "\n".join(f"dynadp: {error}" for error in wrong)
+    code = max(map(code_of, wrong), default=0)
+    return Answer({"version": 1, "nodes": states}, lines, code, problem)
 
 
 def _state_lines(one: dict[str, Any]) -> Iterator[str]:
@@ -227,22 +235,31 @@ def launch(run_file: str, out: str | None, resume: bool, patience: float) -> Ans
     nodes = (
         runs.prepared_nodes(folder) if resume else runs.prepare_trial(run_file, folder, patience)
     )
+    goes_on = runs.load_run_file(folder / "run.toml").network.absence.goes_on
+
+    def dispensable(code: int) -> bool:
+        """Whether the others go on without a node that ended so: killed, stopped or left behind."""
+        return goes_on and (code < 0 or code in (LEFT, *_STOPPED))
+
     with stopping() as (stop, came), round_bar() as on_round:
-        codes = runs.run_trial(nodes, stop, on_round)
+        codes = runs.run_trial(nodes, stop, on_round, dispensable)
     failed = {node: code for node, code in codes.items() if code and code not in _STOPPED}
-    if came or failed:
-        _show_failures(folder, failed)
+    there = [node for node in nodes if not codes[node.stem]]
+    _show_failures(folder, failed)
+    if came or not there or not all(dispensable(code) for code in codes.values() if code):
         refusing = [node for node, code in failed.items() if code == REFUSED]
         word = "interrupted" if came else "stopped"
         click.echo(f"dynadp: {_advice(run_file, folder, nodes, word, refusing)}", err=True)
-        sys.exit(INTERRUPTED if came else max(FAILED, next(iter(failed.values()))))
-    result = runs.trial_result(folder, nodes)
-    count, apart = len(nodes), result["largest_difference"]
+        sys.exit(INTERRUPTED if came else max(FAILED, next(iter(failed.values()), FAILED)))
+    result = runs.trial_result(folder, there)
+    count, apart = len(there), result["largest_difference"]
     same = (
         f"models that differ by at most {apart:.2g} in a coefficient" if apart else "the same model"
     )
+    lost = [node for node, code in codes.items() if code]
+    without = f", without {', '.join(sorted(lost))}" if lost else ""
     lines = [
-        f"{count} node{'s' * (count > 1)} finished with {same}. {result['statement']}",
+        f"{count} node{'s' * (count > 1)} finished with {same}{without}. {result['statement']}",
         f"Models, records and logs: {folder}/NODE. How they went: dynadp status {folder}",
     ]
     return Answer(result, lines)

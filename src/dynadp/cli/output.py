@@ -1,6 +1,7 @@
 """What commands print: results as lines or as JSON, and a bar while rounds go by."""
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -9,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from dynadp.cli.verbosity import QUIET, verbosity
+from dynadp.cli.verbosity import QUIET, showing_warnings, verbosity
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,7 +48,8 @@ def prints_answer(command: Callable[..., Answer]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     @wraps(command)
     def printing(as_json: bool, **given: Any) -> None:
-        answer = command(**given)
+        with showing_warnings():
+            answer = command(**given)
         if as_json:
             click.echo(json.dumps(answer.result, indent=1))
         elif verbosity() != QUIET:
@@ -63,19 +65,27 @@ def prints_answer(command: Callable[..., Answer]) -> Callable[..., None]:
 
 def _print(line: "str | Table") -> None:
     if isinstance(line, str):
-        click.echo(_wrapped(line) if sys.stdout.isatty() else line)
+        click.echo(for_reader(line, sys.stdout))
     else:
         from rich.console import Console
 
         Console().print(line)
 
 
-def _wrapped(line: str) -> str:
-    """A line for a terminal: broken between words, never in one."""
+def for_reader(text: str, stream: IO[str]) -> str:
+    """Return lines broken between words, never in one, for a terminal; else as they are."""
+    if not stream.isatty():
+        return text
+    own = os.get_terminal_size(stream.fileno()).columns or 80
+    width = shutil.get_terminal_size((own, 24)).columns
+    return "\n".join(_wrapped(line, width) for line in text.split("\n"))
+
+
+def _wrapped(line: str, width: int) -> str:
     start = line[: len(line) - len(line.lstrip())]
     return textwrap.fill(
         line,
-        shutil.get_terminal_size().columns,
+        width,
         subsequent_indent=f"{start}  ",
         break_long_words=False,
         break_on_hyphens=False,

@@ -27,6 +27,7 @@ _OUT = out_option("Folder to make; the node's name by default.")
 
 def _for_run_file(name: str, key: str) -> None:
     say(f'For the run file:\n  name = "{name}"\n  key = "{key}"')
+    say(f"Others see that key, in dynadp check, as {runs.identities.key_fingerprint(key)}")
 
 
 def _validity(days: int | None) -> tuple[datetime, int]:

@@ -14,6 +14,7 @@ from dynadp import privacy, runs
 from dynadp.cli.measured import class_lines, curve_lines, measure_lines, table_lines
 from dynadp.cli.options import ANCHOR, COUNT, FILE, Positive, option, user
 from dynadp.cli.output import Answer, prints_answer
+from dynadp.cli.thresholds import COST, THRESHOLD, wanted_threshold
 from dynadp.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
@@ -44,48 +45,12 @@ def _reading() -> Iterator[None]:
         raise DataError(f"{before}give --separator {quoted}") from error
 
 
-class _Threshold(click.ParamType[Any]):
-    """A score, or ``balanced``."""
-
-    name = "SCORE|balanced"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Read it."""
-        if value == runs.BALANCED:
-            return value
-        try:
-            return float(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a score nor 'balanced'", param, ctx)
-
-
-_THRESHOLD = option(
-    "--threshold",
-    type=_Threshold(),
-    help="Scores above it get the positive label, of a saved NetworkClassifier the last in order; "
-    "'balanced' for the largest balanced accuracy. By default the model's own.",
-)
-_COST = option(
-    "--cost",
-    type=(Positive(), Positive()),
-    metavar="FP FN",
-    help="What a false positive and a false negative cost: the threshold follows.",
-)
-
-
-def _wanted(threshold: Any, cost: tuple[float, float] | None) -> "runs.Threshold | None":
-    """The threshold that the options ask for; None for the model's own."""
-    if cost is not None and threshold is not None:
-        raise DeclarationError("give --threshold or --cost, from which one follows, not both")
-    return threshold if cost is None else runs.Costs(*cost)
-
-
 @click.command()
 @_MODEL
 @_ROWS
 @_SEPARATOR
-@_THRESHOLD
-@_COST
+@THRESHOLD
+@COST
 @option("--probability", is_flag=True, help="Refuse a model that gives no probabilities.")
 @_reading()
 def predict(
@@ -106,6 +71,10 @@ def predict(
     from dynadp.data import source
 
     loaded = runs.load_model(model)
+    if probability and loaded.target is not None:
+        raise DeclarationError(
+            "--probability is for labels, and this model answers a number; leave it out"
+        )
     if probability and not loaded.gives_probabilities:
         if words := runs.without_probabilities(loaded):
             raise DeclarationError(
@@ -117,7 +86,7 @@ def predict(
             "log-odds. Run with calibration = true in [privacy], or calibrate the model (dynadp "
             "evaluate --calibrate)"
         )
-    wanted = _wanted(threshold, cost)
+    wanted = wanted_threshold(threshold, cost)
     found = runs.predictions(loaded, source(Path(data), separator=separator), wanted)
     writer, shown = csv.writer(sys.stdout, lineterminator="\n"), loaded.gives_probabilities
     if loaded.target is not None:
@@ -147,8 +116,8 @@ def predict(
     type=Positive(),
     help="Instead of alpha: release a histogram of scores with Gaussian noise, for all measures.",
 )
-@_THRESHOLD
-@_COST
+@THRESHOLD
+@COST
 @option("--calibrate", is_flag=True, help="Keep in the model how scores become probabilities.")
 @option(
     "--rows",
@@ -203,7 +172,7 @@ def evaluate(
                 "which releases sums of its errors; R2, MAE and RMSE follow from them"
             )
         return _numbers(loaded, given, opened, mu or 0.0, data)
-    wanted = _wanted(threshold, cost)
+    wanted = wanted_threshold(threshold, cost)
     if opened is None:
         if calibrate:
             loaded = runs.calibrated_on(loaded, given, data)
@@ -213,7 +182,7 @@ def evaluate(
         accuracy = found.found["accuracy"]
         line = (
             f"Accuracy {accuracy.value:.1%} ({accuracy.low:.1%} to {accuracy.high:.1%}) on "
-            f"{found.rows:,} public rows (commoner label: {found.majority:.1%}); in "
+            f"{found.rows:,} public rows (most common label: {found.majority:.1%}); in "
             f"brackets a {ONE}."
         )
         others = {name: one for name, one in found.found.items() if name != "accuracy"}

@@ -301,8 +301,8 @@ def tradeoff(
     title = _NOTHING
     if best is not None:
         title = (
-            f"Recommended: epsilon = {privacy.upper_bound(best.total.epsilon)} at delta = "
-            f"{setting.delta:g} in total."
+            f"Recommended: epsilon = {_point(points, best)['epsilon']:.4g}. It costs epsilon = "
+            f"{privacy.upper_bound(best.total.epsilon)} at delta = {setting.delta:g} in total."
         )
     reasons = [f"  - {words}" for words in result["words"]]
     without = [] if blind is None else [f"Always the same answer: {100 * (1 - blind):.1f}."]
@@ -397,9 +397,13 @@ def _asks(
     """What a run file says to get the recommended plan; the page shows the same number."""
     if best is None:
         return []
-    chosen = next(one for one in points if best.alpha in (one.get("alpha"), one.get("mu")))
-    key, value = setting.asks(chosen["epsilon"], best)
+    key, value = setting.asks(_point(points, best)["epsilon"], best)
     return [f"a run file asks for it with privacy.{key} = {value:g}"]
+
+
+def _point(points: list[dict[str, float]], best: "Plan") -> dict[str, float]:
+    """The measured point of a plan."""
+    return next(one for one in points if best.alpha in (one.get("alpha"), one.get("mu")))
 
 
 def _honesty(best: "Plan") -> list[str]:

@@ -1,8 +1,12 @@
 """``-q`` and ``-v``, which every command takes, before or after its name.
 
 ``-q`` prints errors alone, for scripts that ask for the exit code; what ``--json`` asks for is
-printed all the same. ``-v`` also logs what happens to stderr, and where an error came from.
+printed all the same. ``-v`` also logs what happens to stderr, and where an error came from. With
+neither, warnings alone are shown.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -16,6 +20,33 @@ def verbosity() -> int:
     """Return what was asked for in the command that runs: ``QUIET``, ``USUAL`` or ``VERBOSE``."""
     ctx = click.get_current_context(silent=True)
     return USUAL if ctx is None else int(ctx.meta.get(KEY, USUAL))
+
+
+@contextmanager
+def showing_warnings() -> Iterator[None]:
+    """Print each warning to stderr once meanwhile, unless ``-q`` was given, or ``-v``, which logs
+    all.
+    """
+    if verbosity() != USUAL:
+        yield
+        return
+    import logging
+
+    log, handler, seen = logging.getLogger("dynadp"), logging.StreamHandler(), set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        before = len(seen)
+        seen.add(record.getMessage())
+        return len(seen) > before
+
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(is_new)
+    handler.setFormatter(logging.Formatter("dynadp: warning: %(message)s"))
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def with_verbosity(command: click.Command) -> click.Command:

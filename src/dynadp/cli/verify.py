@@ -72,17 +72,21 @@ def _approval(path: str, run_file: str | None, key: str | None, head: str | None
     found = runs.Approval.load(Path(path))
     if not found.genuine:
         raise LedgerDamaged(f"{path}: it was changed after it was signed; approve the run again")
-    expected: list[str | None] = [key] if key else []
+    expected, whose = key, "the key expected"
     if run_file:
-        expected = [node.key for node in runs.load_run_file(run_file).nodes]
-    if expected and found.approver not in expected:
-        raise LedgerDamaged(f"{path} was signed by {found.approver}, which is not the key expected")
+        if (name := runs.load_run_file(run_file).run.name) != found.run:
+            raise LedgerDamaged(f"{path} approves run {found.run!r}; {run_file} is run {name!r}")
+        expected = _key_in(run_file, found.node)
+        whose = f"the key of {found.node} in {run_file}; an approver's own goes with --key"
+    if expected not in (None, found.approver):
+        raise LedgerDamaged(f"{path} was signed by {found.approver}, which is not {whose}")
+    known = f", the key of {found.node}." if run_file else "." if key else None
     lines = [
         f"Sound: {found.by} approved run {found.run!r} of {found.node} on {found.at}.",
-        f"Signed with {found.approver}" + ("." if expected else "; whose key that is, give --key."),
+        f"Signed with {found.approver}{known or '; whose key that is, give --run or --key.'}",
     ]
     result = {"sound": True, "problems": [], "format": "dynadp-approval", **vars(found)}
-    return Answer({**result, "key_known": bool(expected)}, lines)
+    return Answer({**result, "key_known": known is not None}, lines)
 
 
 def _certificate(path: str, run_file: str | None, key: str | None, head: str | None) -> Answer:

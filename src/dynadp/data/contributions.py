@@ -153,8 +153,8 @@ def _room_on_disk() -> Iterator[None]:
 def _ids(
     schema: Schema, given: Source, memory: int
 ) -> Iterator[tuple[int, NDArray[np.uint64], NDArray[np.bool_]]]:
-    """Yield the number of a batch's first row, the hashes of the ids of rows without missing cells,
-    and which rows these are.
+    """Yield the number of a batch's first row, the hashes of the ids of rows with an id and without
+    missing cells, and which rows these are.
     """
     assert schema.person is not None
     drops, known = schema.dropping_columns, schema.number_columns
@@ -168,6 +168,7 @@ def _ids(
         ids = batch[schema.person]
         assert isinstance(ids, DictionaryColumn)
         keep = _kept(schema, batch, (*numbers, *texts), len(ids.codes))
+        keep &= ~schema.absent(ids.cells)[ids.codes]
         yield start, hashed(ids.cells)[ids.codes[keep]], keep
         start += len(keep)
 

@@ -1,11 +1,14 @@
 """CSV and Parquet files, read by DuckDB, which may open the given file alone.
 
-Nothing is inferred from rows: cells of a CSV file are text, a Parquet file brings its types. Large
-files that all readers take alike come by Arrow (plain_files.py).
+Nothing is inferred from rows: cells of a CSV file are text, a Parquet file brings its types. Files
+that all readers take alike are read without it: large ones by Arrow, small CSV files as they are
+(plain_files.py).
 """
 
 import csv
+import errno
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -16,13 +19,14 @@ from typing import Any, Literal
 import numpy as np
 
 from dynadp.data.coded import CodedRows, KnownCells, unboxed
-from dynadp.data.plain_files import either, first_line, plain_csv, plain_parquet
+from dynadp.data.plain_files import either, first_line, plain_cells, plain_csv, plain_parquet
 from dynadp.data.sources import RawTable, Source, Stamp, foreign_errors, need, odd_type, whole_cells
 from dynadp.errors import DataError, DatasetError, DeclarationError
 
 Separator = Literal[",", ";", "\t"]
 
-_LARGE = 1 << 19  # bytes of a file, from which on Arrow is used where it is there
+# bytes of a file, from which on Arrow is used where it is there; of one that needs no library
+_LARGE = _SMALL = 1 << 19
 # DuckDB without extensions, secrets, files to spill into or a look at Python's variables; one
 # thread keeps it small
 _ALONE = {
@@ -44,8 +48,16 @@ _CASTS = {
 
 
 def _existing(path: Path) -> Path:
-    """Return the absolute path of an existing file."""
-    if not path.is_file():
+    """Return the absolute path of an existing file that this user may read."""
+    try:
+        there = path.is_file()
+        if there and not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:  # also of a folder that this user may not enter
+        raise DatasetError(
+            f"cannot read {path}: {error.strerror}; let this user read it"
+        ) from error
+    if not there:
         raise DatasetError(f"there is no file {path}; expected a file on this machine")
     return path.resolve()
 
@@ -89,6 +101,12 @@ def _csv(path: Path, name: str, separator: Separator | None, zipped: bool) -> So
         return f"SELECT {cells} FROM read_csv({_quoted(path)}, {options})"
 
     def read(names: tuple[str, ...], size: int) -> Iterator[RawTable]:
+        _require_one(path, name)
+        if stamp is not None and stamp.size < _SMALL:
+            found = plain_cells(path, columns, names, mark, size)
+            if found is not None:
+                yield from found
+                return
         for rows in _query(path, name, query(names), size):
             yield {
                 wanted: whole_cells(column)
@@ -129,8 +147,9 @@ def _header(
                 pass
     except UnicodeDecodeError:
         problem = "it is not UTF-8 text; save it as UTF-8"
-    except (OSError, EOFError, zlib.error):
-        problem = "it cannot be read; it may be cut or damaged"
+    except (OSError, EOFError, zlib.error) as error:
+        told = error.strerror if isinstance(error, OSError) else None  # the system's words
+        problem = f"it cannot be read{f': {told}' if told else '; it may be cut or damaged'}"
     marks = [mark for mark in ",;\t" if mark in re.sub(r'"[^"]*"', "", line)]
     if separator is None and len(marks) > 1:
         raise DeclarationError(
@@ -237,11 +256,16 @@ def _worth_arrow(stamp: Stamp | None) -> bool:
     return large and find_spec("pyarrow") is not None
 
 
-def _reader(path: Path, name: str) -> Any:
+def _require_one(path: Path, name: str) -> None:
+    """Refuse a path that DuckDB would take for those of several files."""
     if any(mark in str(path) for mark in "*?["):
         raise DeclarationError(
             f"{name}: the path has a *, ? or [, which would stand for several files; rename it"
         )
+
+
+def _reader(path: Path, name: str) -> Any:
+    _require_one(path, name)
     return need("duckdb", "CSV and Parquet files")
 
 

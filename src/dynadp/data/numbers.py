@@ -91,6 +91,11 @@ class Numeric(ColumnKind):
                 f"numeric column {self.name!r}: knots must increase and lie in [{self.low}, "
                 f"{self.high}]"
             )
+        if (np.diff(self._transformed(np.array(self.knots))) <= 0).any():
+            raise ValueError(
+                f"numeric column {self.name!r}: two knots are one number once transformed, "
+                f"so far from them lie the bounds; expected knots that stay apart"
+            )
         if not self.encode or len(set(self.encode)) != len(self.encode):
             raise ValueError(
                 f"numeric column {self.name!r}: encode must name at least one feature, each once"

@@ -2,7 +2,8 @@
 
 Which of a person's rows stay depends on her own rows and their order alone, never on the rows of
 others. So two tables that differ in one person's rows differ, once limited, in at most m rows on
-each side, and all other rows are the same.
+each side, and all other rows are the same. Rows without an id are left out: they may be of several
+people, whose rows would take each other's places.
 """
 
 import re
@@ -27,32 +28,37 @@ def first_rows(ids: ArrayLike, m: int, missing_values: Sequence[str] = ("",)) ->
     ----------
     ids
         Whose row each is. Ids are compared as texts without surrounding blanks; 1, 1.0, "1" and
-        "1.0" are equal, "01" is another. All rows without an id (None, NaN, a missing value) count
-        as one person, so that nobody can hide rows behind missing ids.
+        "1.0" are equal, "01" is another. No row without an id (None, NaN, a missing value) is among
+        them.
     m
         Rows that a person may have, at least 1.
     missing_values
         Texts that mean "missing".
 
     >>> first_rows(["ann", "bob", " ann", "ann", None, "", "bob"], 2).tolist()
-    [True, True, True, False, True, True, True]
+    [True, True, True, False, False, False, True]
     """
     if m < 1:
         raise DeclarationError(f"rows of a person: m is {m}; expected at least 1")
-    return np.asarray(_ranks(person_codes(ids, missing_values)) < min(m, MOST))
+    return _first(person_codes(ids, missing_values), m)
 
 
 def person_codes(ids: ArrayLike, missing_values: Sequence[str] = ("",)) -> NDArray[np.int64]:
     """Return a number for each row, the same for all rows of a person: people are numbered as they
-    occur.
+    occur. -1 for a row without an id.
 
     Numbers depend on the places of others' rows, and not on their cells.
 
-    >>> person_codes(["ann", "bob", 1.0, " ann", "1"]).tolist()
-    [0, 1, 2, 0, 2]
+    >>> person_codes(["ann", "bob", 1.0, "", " ann", "1"]).tolist()
+    [0, 1, 2, -1, 0, 2]
     """
     cells = _cells(ids)
-    return (_numbered(cells) if cells.dtype.kind in "iuf" else _distinct(cells, missing_values))[1]
+    if cells.dtype.kind not in "iuf":
+        people, codes = _distinct(cells, missing_values)
+        return _named(codes, people.index(None) if None in people else None)
+    values, codes = _numbered(cells)
+    gone = np.flatnonzero(np.isnan(values))
+    return _named(codes, int(gone[0]) if gone.size else None)
 
 
 def first_rows_at_nodes(
@@ -60,12 +66,12 @@ def first_rows_at_nodes(
 ) -> NDArray[np.bool_]:
     """Return which rows stay: of each person the first m at a node, at the first s of her nodes.
 
-    Which of her rows stay depends on her own rows alone.
+    Which of her rows stay depends on her own rows alone. Rows without an id do not stay.
 
     Parameters
     ----------
     people
-        The number of each row's person (:func:`person_codes`).
+        The number of each row's person (:func:`person_codes`), below 0 for none.
     owner
         The node of each row, as a number.
     m, s
@@ -76,7 +82,7 @@ def first_rows_at_nodes(
     """
     pairs, keep = people * (int(owner.max(initial=0)) + 1) + owner, np.zeros(len(owner), bool)
     first = np.sort(np.unique(pairs, return_index=True)[1])  # each person's first row at each node
-    there = np.isin(pairs, pairs[first[first_rows(people[first], s)]])
+    there = np.isin(pairs, pairs[first[_first(people[first], s)]])
     keep[there] = first_rows(pairs[there], m)
     return keep
 
@@ -102,7 +108,8 @@ class Contributions:
         before = np.fromiter((self._seen.get(one, 0) for one in people), np.int64, len(people))
         after = np.minimum(before + np.bincount(codes, minlength=len(people)), self._m)
         self._seen.update(zip(people, after.tolist(), strict=True))
-        return np.asarray(before[codes] + _ranks(codes) < self._m)
+        named = np.array([one is not None for one in people], bool)
+        return np.asarray(named[codes] & (before[codes] + _ranks(codes) < self._m))
 
 
 class PersonNumbers:
@@ -172,6 +179,18 @@ def _distinct(
     each = (found.setdefault(spelled_id(cell, blank), len(found)) for cell in ids.tolist())
     codes = np.fromiter(each, np.int64, len(ids))
     return list(found), codes
+
+
+def _named(codes: NDArray[np.int64], missing: int | None) -> NDArray[np.int64]:
+    """Return people's numbers without that of the missing id, which gets -1."""
+    if missing is None:
+        return codes
+    return np.where(codes == missing, -1, codes - (codes > missing))
+
+
+def _first(codes: NDArray[np.int64], m: int) -> NDArray[np.bool_]:
+    """Return which rows are among the first m of somebody."""
+    return np.asarray((codes >= 0) & (_ranks(codes) < min(m, MOST)))
 
 
 def _ranks(codes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

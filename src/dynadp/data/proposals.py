@@ -90,7 +90,7 @@ def propose_column(name: str, kind: str, about: float | None = None) -> Numeric:
             f"{', '.join(KINDS)}, or public bounds LOW:HIGH"
         )
     if found.sized != (about is not None):
-        what = "needs X, such as money:50000" if found.sized else "takes no number"
+        what = f"needs X, such as {kind}:100" if found.sized else "takes no number"
         raise DeclarationError(f"column {name!r}: {kind} is {found.what}; it {what}")
     if about is not None and not 0 < about <= 1e15:
         raise DeclarationError(

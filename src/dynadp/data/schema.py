@@ -20,7 +20,7 @@ from pydantic import (
 )
 from scipy.sparse import csr_array
 
-from dynadp._arrays import Array, Rows
+from dynadp._arrays import Array, Rows, row_squares
 from dynadp._cards import card, table
 from dynadp._files import digest
 from dynadp.data.coded import Coded, DictionaryColumn
@@ -32,8 +32,6 @@ from dynadp.data.row_blocks import whole_features
 from dynadp.data.shard import Shard, first_of, require_declared
 from dynadp.data.values import absent, days_of, to_array
 from dynadp.errors import CellError, DataError, DeclarationError
-
-_SQUARED = 512  # rows whose squares are summed at a time
 
 Table = Mapping[str, ArrayLike | DictionaryColumn]
 
@@ -69,8 +67,7 @@ class Schema(Declared):
         The column that says whose row it is; never a feature. At most ``rows_per_person`` rows of
         each person stay at a node: the first ones in the order of the file, once rows are dropped
         that have missing cells. Which of her rows stay depends on her own rows alone. Ids are
-        compared as :func:`~dynadp.data.people.first_rows` does. All rows without an id count as
-        one person.
+        compared as :func:`~dynadp.data.people.first_rows` does. Rows without an id are left out.
     rows_per_person
         m, public. Without ``person`` it is a declared bound, which nothing can enforce.
     silos_per_person
@@ -461,11 +458,7 @@ class Schema(Declared):
     def _scale(self, values: Array) -> Array:
         if self.scaling == "none":
             return np.full((1, 1), 1 / self.norm)
-        squares = np.empty((len(values), 1))
-        for low in range(0, len(values), _SQUARED):  # small pieces stay in the processor's cache
-            some = slice(low, low + _SQUARED)
-            np.sum(np.square(values[some]), axis=1, keepdims=True, out=squares[some])
-        size = np.sqrt(squares) / self.norm
+        size = np.sqrt(row_squares(values))[:, None] / self.norm
         with np.errstate(divide="ignore"):
             scale = 1 / size if self.scaling == "unit" else 1 / np.maximum(size, 1.0)
         scale = np.where(size > 0, scale, 0.0)  # an all-zero row cannot be scaled and stays

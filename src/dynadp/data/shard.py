@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
-from dynadp._arrays import Array, Rows
+from dynadp._arrays import Array, Rows, row_squares
 from dynadp.data.labels import Kind
 from dynadp.data.values import Value, places, signs, to_array
 from dynadp.errors import CellError, DataError, DeclarationError
@@ -300,10 +300,7 @@ def first_of(keep: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
 def norms(X: Rows) -> Array:
     """||x|| of every row."""
     with np.errstate(over="ignore"):  # a norm that overflows is above any bound
-        if isinstance(X, csr_array):
-            square = csr_array((np.square(X.data), X.indices, X.indptr), shape=X.shape)
-            return np.asarray(np.sqrt(square @ np.ones(X.shape[1])))
-        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
+        return np.asarray(np.sqrt(row_squares(X)))
 
 
 def _matrix(X: Any, name: str) -> Rows:

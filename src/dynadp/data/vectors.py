@@ -17,6 +17,7 @@ from dynadp.data.declared import Block, Cells, ColumnKind, floats
 from dynadp.data.numbers import Numeric
 
 _FARTHEST = 1e100  # a number beyond it counts as this one, so that no length overflows
+_LEAST = 1e-90  # of a norm: numbers whose squares vanish are far shorter
 _STEP = 2.0**20  # frequencies are whole multiples of 1/_STEP
 _FINE = 2.0**40  # and so are cosines of 1/_FINE, whose last bits differ from machine to machine
 
@@ -32,7 +33,7 @@ class Vector(ColumnKind):
     columns
         The columns of x.
     norm
-        Public bound on ||x||; a longer x is shortened to it.
+        Public bound on ||x||, between 1e-90 and 1e90; a longer x is shortened to it.
     weight
         How much its features count beside those of other columns.
     missing
@@ -63,6 +64,13 @@ class Vector(ColumnKind):
                 "own"
             )
         return self
+
+    @field_validator("norm")
+    @classmethod
+    def _squares_stay(cls, norm: float) -> float:
+        if norm < _LEAST:
+            raise ValueError(f"norm is {norm:g}; expected {_LEAST:g} or more: use another unit")
+        return norm
 
     @field_validator("columns")
     @classmethod

@@ -16,7 +16,7 @@ from dynadp._arrays import Array
 from dynadp._files import canonical_json
 from dynadp.consensus import Journal, Topology
 from dynadp.consensus import reachable as reach
-from dynadp.engines.exchange import Awaiting, Letters
+from dynadp.engines.exchange import FOR_GOOD, Awaiting, Letters
 from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import verify
 from dynadp.engines.notes import TRIES, Standing, epoch_of, standings, written
@@ -252,7 +252,7 @@ class EdgeBook:
         raise NodeLost(
             f"{self.me} stops in round {n}: without {', '.join(gone)} it can count on "
             f"{len(left)} of the {self.least} nodes that must remain (network.least). It loses "
-            "nothing: see to the others, then start this node again"
+            f"nothing: see to the others, then start this node again. {FOR_GOOD}"
             + (f". {lost}" if lost else ""),
             tuple(gone),
         )

@@ -17,6 +17,12 @@ from dynadp.engines.inbox import Inbox
 from dynadp.engines.letters import Kind
 from dynadp.errors import SumSpoiled
 
+# what a node says that stops in the middle of a run
+FOR_GOOD = (
+    "If that never helps, make a model of what was released (dynadp model) and close the run "
+    "(dynadp ledger close)"
+)
+
 
 class Publish(Protocol):
     """Sends a letter to the neighbours, or tries to."""

@@ -12,7 +12,7 @@ from dynadp.engines.ballots import Ballots
 from dynadp.engines.exchange import Awaiting, Letters
 from dynadp.engines.letters import Kind
 from dynadp.engines.membership import Membership, least_members
-from dynadp.errors import SumSpoiled
+from dynadp.errors import DeclarationError, SumSpoiled
 from dynadp.planning import Plan
 
 
@@ -27,11 +27,19 @@ def ballots_of(plan: Plan, absence: Absence) -> Ballots | None:
 
 
 def least_of(plan: Plan, absence: Absence) -> int:
-    """Return how many members of sums must remain; 1 where a run does not go on without some."""
-    if ballots_of(plan, absence) is None:
-        return 1
-    sealed = plan.sealing.least if plan.sealing else 0
-    return least_members(absence, len(plan.bound.nodes), sealed)
+    """Return how many nodes must remain; all of them where a run does not go on without some."""
+    nodes = len(plan.bound.nodes)
+    if not absence.goes_on or nodes == 1:
+        return nodes
+    if plan.algorithm == "sum":
+        return least_members(absence, nodes, plan.sealing.least if plan.sealing else 0)
+    least = 2 if absence.least is None else absence.least
+    if not 2 <= least <= nodes:
+        raise DeclarationError(
+            f"least is {least} of {nodes} nodes; expected a number from 2 to {nodes}: a node does "
+            "not go on alone, with nobody's messages but its own"
+        )
+    return least
 
 
 def rows_of(plan: Plan, members: Sequence[str]) -> float:

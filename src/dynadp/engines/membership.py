@@ -25,7 +25,7 @@ from logging import getLogger
 from dynadp._files import canonical_json
 from dynadp.consensus import Absence
 from dynadp.engines.ballots import Ballots
-from dynadp.engines.exchange import Awaiting, Letters
+from dynadp.engines.exchange import FOR_GOOD, Awaiting, Letters
 from dynadp.engines.letters import Kind, Letter
 from dynadp.engines.pasts import Past
 from dynadp.errors import DeclarationError, LeftBehind, NodeLost
@@ -263,7 +263,7 @@ class Membership:
             if here and {*lacking} <= self._lacking(kind, entry):
                 raise NodeLost(
                     f"{self.me} has letters of {', '.join(lacking)} that were made for other "
-                    "members than the sum. It stops and loses nothing",
+                    f"members than the sum. It stops and loses nothing: start it again. {FOR_GOOD}",
                     lacking,
                 )
             if not here:
@@ -400,7 +400,7 @@ class Membership:
         if not unheard:
             raise NodeLost(
                 f"{self.me} cannot follow the others: fewer than {self.least} of them say the same "
-                "about who takes part. It stops and loses nothing"
+                f"about who takes part. It stops and loses nothing: start it again. {FOR_GOOD}"
             )
         return Awaiting("held", entry, unheard, (("held", entry),), len(here), late=True)
 
@@ -460,7 +460,7 @@ class Membership:
             f"{self.me} would go on without {', '.join(sorted(away))}, with {len(left)} of "
             f"{len(self.ballots.nodes)} nodes; the run needs {self.least}. Either they are away, "
             "or the network is cut and the other part goes on. This node stops and loses nothing: "
-            "see to them and to the links, then start it again",
+            f"see to them and to the links, then start it again. {FOR_GOOD}",
             tuple(sorted(away)),
         )
 

@@ -58,6 +58,7 @@ from dynadp.engines.member_sums import (
     MemberSealedSums,
     MemberSums,
     ballots_of,
+    least_of,
     members_of,
     rows_of,
     swap_members,
@@ -338,7 +339,7 @@ def _learnt(
         rounds = _admm_rounds(run, held, journal, draws, checkpoint, storage)
     if run.edges_may_end and exchange is None:
         assert isinstance(rounds, Rounds)
-        least = 2 if run.absence.least is None else run.absence.least
+        least = least_of(plan, run.absence)
         book = EdgeBook(run.topology, run.me, plan.rounds, least, letters, journal)
         vector, left = yield from admm_going_on(book, rounds, plan.output, on_round)
         return NodeResult(schema, np.asarray(vector), left)

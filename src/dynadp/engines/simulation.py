@@ -268,7 +268,8 @@ def simulate(
         one run. Replicas have none: the summed noise is drawn at once, from the same law.
     away
         Nodes that stay away: for each the first and last round of every absence, None as last for
-        good. The others go on as on a network with ``on_absence = "go on"`` (maths.md 16 and 17).
+        good. The others go on as on a network with ``on_absence = "go on"`` (maths.md 16 and 17),
+        however few they are.
         A sealed sum takes a spare attempt at the first round of each absence. Without ledgers.
     on_round
         Called after every round with what it left, its messages among it.

@@ -190,7 +190,12 @@ class Choices:
             )
         if given.threshold is not None and given.cost is not None:
             raise DeclarationError("give threshold or cost, from which one follows, not both")
-        self.wanted  # noqa: B018 (refused here, before anything is spent)
+        if self.wanted == BALANCED and self.positives is None and not self.may_calibrate:
+            raise DeclarationError(
+                "threshold is 'balanced' and positives is None; declare the share of rows with the "
+                "positive label, between 0 and 1, as it is known without these rows, or let sums "
+                "find it within a total (epsilon, calibration=True)"
+            )
 
     @property
     def ready(self) -> tuple[Any, Any]:
@@ -233,7 +238,8 @@ class Choices:
         """Return the threshold of a fit's scores; 0 where noise drowned what it is made of."""
         if not self.by_cost:
             return 0.0 if self.wanted is None else float(self.wanted)  # type: ignore[arg-type]
-        if calibration is None and loss.name == "logistic" and not getattr(loss, "margin", 1.0):
+        plain = loss.name == "logistic" and not getattr(loss, "margin", 1.0)
+        if calibration is None and plain and (self.wanted != BALANCED or self.positives):
             calibration = Calibration(1.0, 0.0, "a logistic loss without margin", self.positives)
         if calibration is None:
             warnings.warn(

@@ -77,7 +77,10 @@ def encode_classes(
             )
         codes = match(y, classes)
         if (codes < 0).any():
-            raise CellError("y", int(np.argmin(codes)), "the label is none of the declared classes")
+            numbers = y.dtype.kind in "iu" and classes.dtype.kind not in "iufb"
+            advice = "; cross_val_predict and stacking replace labels by 0, 1, ...: declare these"
+            what = f"the label is none of the declared classes{advice if numbers else ''}"
+            raise CellError("y", int(np.argmin(codes)), what)
     if len(classes) < 2:
         raise DataError(
             "there is only one class; expected two or more. Declare classes= where y may lack one "

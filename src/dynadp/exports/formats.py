@@ -10,7 +10,7 @@ from dynadp.errors import DeclarationError
 from dynadp.exports.plain_model import PlainModel
 from dynadp.exports.scorer import text_of
 from dynadp.exports.select import to_sql
-from dynadp.runs import Model
+from dynadp.runs import Model, Threshold
 
 Format = Literal["json", "onnx", "sklearn", "sql"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -21,7 +21,7 @@ def export(
     to: str,
     path: str | Path,
     *,
-    threshold: float | None = None,
+    threshold: Threshold | None = None,
     table: str = "data",
     keep: Sequence[str] = (),
 ) -> None:
@@ -36,7 +36,8 @@ def export(
     path
         The file.
     threshold
-        Of two classes, scores above it are answered with the second; by default the model's own.
+        Of two classes, scores above it are answered with the second: a score, ``balanced`` or
+        :class:`~dynadp.runs.thresholds.Costs`; by default the model's own.
     table, keep
         For ``sql``: whose rows, and which of its columns come back before the answers.
     """

@@ -34,15 +34,14 @@ def to_onnx(model: PlainModel) -> ModelProto:
 
 def _over(graph: Graph, model: PlainModel, x: str) -> str:
     """What scores are divided by, n x 1."""
-    norm = graph.floats(model.norm)
     if model.scaling == "none":
-        return norm
+        return graph.floats(model.norm)
     if not model.counts.all():
         x = graph("Mul", x, graph.floats(model.counts))
     squares = graph("ReduceSum", graph("Mul", x, x), graph.whole([1]), keepdims=1)
     length = graph("Sqrt", graph("Add", squares, graph.floats(model.constant**2)))
     if model.scaling == "clip":
-        return graph("Max", length, norm)
+        return graph("Max", length, graph.floats(model.norm))
     empty = graph("Equal", length, graph.floats(0.0))
     return graph("Where", empty, graph.floats(1.0), length)
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from dynadp._arrays import Array
 from dynadp.data import PlainColumn, PlainVector, Schema, Value, plain_column
-from dynadp.errors import DataError
-from dynadp.runs import Model
+from dynadp.runs import Model, Threshold, threshold_for
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class PlainModel:
     counts: NDArray[np.bool_] = field(repr=False)
 
     @classmethod
-    def of(cls, model: Model, threshold: float | None = None) -> Self:
+    def of(cls, model: Model, threshold: Threshold | None = None) -> Self:
         """Return the plain numbers of a model, of a run or of an estimator.
 
         Where no threshold is given it is the model's own.
@@ -91,16 +90,7 @@ class PlainModel:
             If a column is of a kind that means nothing outside dynadp.
         """
         classes = len(model.classes)
-        threshold = model.threshold if threshold is None else threshold
-        if threshold and model.target is not None:
-            raise DataError(
-                f"threshold is {threshold:g}, and the model answers a number; leave it out"
-            )
-        if threshold and classes > 2:
-            raise DataError(
-                f"threshold is {threshold:g}, and the model has {classes} classes, of which the "
-                "one with the largest score is answered; leave it out"
-            )
+        threshold = threshold_for(model, threshold)
         log_odds = model.log_odds if classes == 2 else None
         if classes > 2 and model.gives_probabilities:
             log_odds = 1.0 if model.calibration is None else model.calibration.slope, 0.0

@@ -160,7 +160,7 @@ def _moved(schema: Schema) -> float:
 
 def _laplace(schema: Schema, counts: Array, alpha: Array) -> tuple[Array, Array, Array]:
     """zeta = alpha B_p/D, and step and radius of the grid."""
-    D, features = _moved(schema), schema.feature_count
+    D, features = _exactly_moved(schema, counts), schema.feature_count
     zeta = alpha * counts / D
     step = grid_step(np.sqrt(features + 1) / zeta)
     radius = power_of_two(1e3 * (D * np.sqrt(len(schema.columns)) + features / zeta))

@@ -61,8 +61,13 @@ class NoisyHistogram:
 
     @property
     def faint(self) -> bool:
-        """Whether noise drowns the rows of a label, so that nothing can be learnt of scores."""
-        return bool(self.counts.sum(axis=1).min() <= self.least)
+        """Whether noise drowns the rows of a label, so that nothing can be learnt of scores: over
+        all bins, and over those alone whose own rows stand out.
+        """
+        rows = self.counts.sum(axis=0)
+        clear = rows > FAINT * max(self.noise, 1.0) * sqrt(len(self.counts))
+        parts = (self.counts, self.counts[:, clear])
+        return not any(h.sum(axis=1).min() > standing_out(self.noise, h.shape[1]) for h in parts)
 
     @property
     def message(self) -> bytes:

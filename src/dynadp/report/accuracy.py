@@ -5,7 +5,7 @@ or charged to a ledger.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dynadp._intervals import NOISY, ONE
+from dynadp._intervals import NOISY, ONE, written
 from dynadp.data import Value, census, source
 from dynadp.errors import DynadpError
 from dynadp.report.budgets import BudgetView
@@ -29,8 +29,8 @@ PRIVATE = (
     "file to see one"
 )
 HISTOGRAM = (
-    "the private rows of the nodes that sent sums, each weighing what it does in the model, by the "
-    "histogram of scores that the last round released with noise, so that all numbers are estimates"
+    "private rows of the nodes that sent sums, weighted as in the model. All numbers are "
+    "estimates, from the noisy histogram of scores that the last round released"
 )
 
 
@@ -43,8 +43,8 @@ class Accuracy:
     note
         On which rows it was measured, or why it is not shown.
     accuracy, majority, rows
-        Share of right answers, and of the commoner label, on so many rows; None where accuracy is
-        not shown.
+        Share of right answers, and of the most common label, on so many rows; None where accuracy
+        is not shown.
     low, high
         95% interval of the accuracy, given so many rows.
     others
@@ -126,9 +126,32 @@ class Accuracy:
         return "the answer that is given" if self.classes else "the positive label"
 
     @property
+    def words(self) -> str:
+        """The accuracy beside that of an answer that looks at no row, or why there is none."""
+        where = f"on {self.rows:,} rows: {self.note}"
+        if self.mean_error is not None:
+            measures = "; ".join(
+                f"{name} {written(value)} ({written(low)} to {written(high)})"
+                for name, value, low, high in self.others
+            )
+            return (
+                f"{measures}, {where}. In brackets: {self.interval}. Always answering their mean "
+                f"would have an error of {written(self.mean_error)} there."
+            )
+        if self.accuracy is None or self.majority is None:
+            return f"No accuracy is shown: {self.note}."
+        return (
+            f"{100 * self.accuracy:.1f} of 100 answers are right ({self.range}), {where}. Always "
+            f"giving the most common answer would score {100 * self.majority:.1f}."
+        )
+
+    @property
     def range(self) -> str:
         """The interval, in words."""
         return f"{100 * self.low:.1f} to {100 * self.high:.1f}: a {self.interval}"
+
+
+NOT_FINISHED = Accuracy(note="the run is not finished, so there is no model yet")
 
 
 def charged_accuracies(budgets: Mapping[str, BudgetView | str]) -> list[str]:
@@ -153,7 +176,7 @@ def released_accuracy(model: Model) -> Accuracy:
 def public_accuracy(view: RunView, given: Model | None = None) -> Accuracy:
     """Evaluate the run's model, or another one, on public rows, where they can be reached."""
     if given is None and not (view.home / "model.json").exists():
-        return Accuracy(note="the run is not finished, so there is no model yet")
+        return NOT_FINISHED
     model, made, file = given or load_model(view.home), view.record.made, view.record.file or {}
     if made is not None and made["name"] == "census":
         shape = {"nodes": len(view.topology), "heterogeneity": made["heterogeneity"]}

@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dynadp._intervals import written
+from dynadp._intervals import NOISY, ONE, written
 from dynadp.errors import DeclarationError
 from dynadp.privacy import upper_bound
 from dynadp.report.accuracy import Accuracy, public_accuracy
@@ -33,7 +33,7 @@ class ComparedRun:
     finished
         Whether it has its model.
     accuracy
-        On public rows or by what the run released, or why there is none.
+        On public rows, or by a histogram that the run released; or why there is none.
     """
 
     label: str
@@ -69,10 +69,11 @@ class ComparedRun:
 
     @property
     def measures(self) -> dict[str, tuple[float, float, float]]:
-        """Value and 95% interval of each measure that is public; none where there are none."""
+        """Value and 95% interval of each measure; none where there are none."""
         one = self.accuracy
-        right = {} if one.accuracy is None else {"accuracy": (one.accuracy, one.low, one.high)}
-        return right | {name: (value, low, high) for name, value, low, high in one.others}
+        labels = one.accuracy is not None  # and no number that is predicted
+        found = {"accuracy": (one.accuracy or 0.0, one.low, one.high)} if labels else {}
+        return found | {name: (value, low, high) for name, value, low, high in one.others}
 
     def to_json(self) -> dict[str, Any]:
         """Return what is compared, as JSON."""
@@ -113,6 +114,12 @@ class Comparison:
         """Names of all measures that any run has."""
         return list(dict.fromkeys(name for run in self.runs for name in run.measures))
 
+    @property
+    def interval(self) -> str:
+        """What all intervals are for, in words."""
+        noisy = any(run.measures and run.accuracy.interval == NOISY for run in self.runs)
+        return f"{ONE}{', and for the noise where a histogram was released' if noisy else ''}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the differing settings by run, and what each run cost and reached."""
         labels = [run.label for run in self.runs]
@@ -136,7 +143,7 @@ class Comparison:
         for run in self.runs:
             yield f"  {run.label:{wide}}  {run.cost}{'' if run.finished else ', not finished'}"
         if self.measures:
-            yield "measures, each with a 95% interval"
+            yield f"measures, each with a {self.interval}"
         for name in self.measures:
             yield name
             for run in self.runs:
@@ -145,19 +152,13 @@ class Comparison:
                     "not measured" if one is None else "{} ({} to {})".format(*map(written, one))
                 )
                 yield f"  {run.label:{wide}}  {shown}"
-        yield from self.sources
-
-    @property
-    def sources(self) -> list[str]:
-        """On which rows which runs were measured and what their intervals are for, or why not."""
-        found = []
         for note in dict.fromkeys(run.accuracy.note for run in self.runs):
-            those = [run for run in self.runs if run.accuracy.note == note]
-            named = f"{note} ({', '.join(run.label for run in those)})"
-            measured = any(run.measures for run in those)
-            how = f", each with a {those[0].accuracy.interval}."
-            found.append(f"Measured on {named}{how}" if measured else f"Not measured: {named}.")
-        return found
+            those = [run.label for run in self.runs if run.accuracy.note == note]
+            word = "Measured on" if self._measured(note) else "Not measured"
+            yield f"{word}{'' if self._measured(note) else ':'} {note} ({', '.join(those)})"
+
+    def _measured(self, note: str) -> bool:
+        return any(run.measures for run in self.runs if run.accuracy.note == note)
 
 
 def compare(paths: Sequence[str | Path]) -> Comparison:

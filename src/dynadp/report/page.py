@@ -3,6 +3,7 @@ well.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -78,6 +79,33 @@ def shortened(names: Sequence[str], most: int = 8) -> str:
     return f"{names[0]}, {names[1]}, ..., {names[-1]} ({len(names)} nodes)"
 
 
+def setting(value: Any) -> str:
+    """A setting of a plan, with the digits that it has in the reasons of the plan.
+
+    >>> setting({"pull": 0.010051445500165459, "node_weights": [1.0, 1 / 3]})
+    'pull 0.0101, node_weights 1 0.333'
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {setting(one)}" for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(setting, value))
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def folded(config: Mapping[str, Any]) -> str:
+    """JSON with each list of numbers in one line, so that it prints on few pages.
+
+    >>> print(folded({"mu": [0.1, 0.2]}))
+    {
+     "mu": [0.1, 0.2]
+    }
+    """
+    lists = re.compile(r"\[\n\s*([^\[\]{}\"]*?)\s*\]")
+    return lists.sub(
+        lambda found: "[" + re.sub(r",\n\s*", ", ", found[1]) + "]", json.dumps(config, indent=1)
+    )
+
+
 @cache
 def environment() -> Any:
     """Jinja over this room's templates, with everything escaped."""
@@ -101,6 +129,7 @@ def environment() -> Any:
         "spare": spare_attempts,
         "significant": significant,
         "guesses": guesses_in_100,
+        "setting": setting,
     }
     return found
 
@@ -214,7 +243,7 @@ def report(path: str | Path) -> str:
             accuracy=accuracy,
             charged=charged_accuracies(budgets),
             style=(STATIC / "style.css").read_text(encoding="utf-8"),
-            config=json.dumps(view.record.config, indent=1),
+            config=folded(view.record.config),
             residual=residual(rounds, len(view.topology), sums=sums),
             sums=sums,
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",

@@ -5,10 +5,10 @@ from .demonstration import ROWS as ROWS
 from .demonstration import SILOS as SILOS
 from .demonstration import Demonstration as Demonstration
 from .experiments import ALIKE as ALIKE
-from .experiments import COMMONER as COMMONER
 from .experiments import DRAWS as DRAWS
 from .experiments import LEAST as LEAST
 from .experiments import MOST as MOST
+from .experiments import MOST_COMMON as MOST_COMMON
 from .experiments import POINTS as POINTS
 from .experiments import SEED as SEED
 from .experiments import Spread as Spread

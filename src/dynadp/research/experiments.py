@@ -43,7 +43,7 @@ from dynadp.runs import centring_round
 Spread = Callable[[Callable[..., Any], Sequence[Mapping[str, Any]], Mapping[str, Any]], list[Any]]
 LEAST, MOST, POINTS = 0.05, 10.0, 9  # totals that are tried, and how many
 DRAWS, SEED = 12, 0  # of the noise, for each total
-COMMONER = "always the commoner answer"
+MOST_COMMON = "always the most common answer"
 ALIKE = "always the same number"
 _RIDGE = 1e-6  # of optima without privacy
 OUTPUTS: tuple[Output, ...] = ("last", "network")  # by which schedules are compared
@@ -210,7 +210,7 @@ def _best_softmax(pooled: Shard) -> Array:
 
 def measure_baselines(rows: PublicRows, objective: Objective | None = None) -> dict[str, float]:
     """100 (1 - loss), right answers in 100: of all rows in one place without privacy, and of always
-    the commoner answer, where the measure has a value for it.
+    the most common answer, where the measure has a value for it.
     """
     objective = objective or Objective()
     tables = list(rows.tables.values())
@@ -225,7 +225,7 @@ def measure_baselines(rows: PublicRows, objective: Objective | None = None) -> d
 
 def blind_words(rows: PublicRows) -> str:
     """What answers that look at no row are called."""
-    return ALIKE if isinstance(rows.schema.label, Target) else COMMONER
+    return ALIKE if isinstance(rows.schema.label, Target) else MOST_COMMON
 
 
 def plan_for_total(

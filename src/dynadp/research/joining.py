@@ -119,8 +119,8 @@ class JoinAnswer:
         Loss, by default the share of wrong answers, of models that are the same for all nodes:
         ``sum``, ``admm``, ``trusted`` and ``pooled``, and ``sealed`` where it was tried, each with
         ``median``, ``low`` and ``high``.
-    commoner
-        Loss of always giving the commoner answer; None where the measure has none.
+    most_common
+        Loss of always giving the most common answer; None where the measure has none.
     epsilon, delta
         The smallest total of all nodes, which one trusted place may spend; and delta.
     source, test_rows
@@ -140,7 +140,7 @@ class JoinAnswer:
 
     nodes: tuple[NodeAnswer, ...]
     wrong: Mapping[str, Numbers]
-    commoner: float | None
+    most_common: float | None
     epsilon: float
     delta: float
     source: str
@@ -302,7 +302,7 @@ def should_join(
     return JoinAnswer(
         nodes=tuple(answers),
         wrong=wrong,
-        commoner=_blind([objective.blind(one.held_out) for one in samples]),
+        most_common=_blind([objective.blind(one.held_out) for one in samples]),
         epsilon=min(totals.values()),
         delta=delta,
         source=first.source,

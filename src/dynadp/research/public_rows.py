@@ -89,7 +89,7 @@ class HeldOut:
 
     @property
     def majority_error(self) -> float:
-        """Share of wrong answers of always giving the commoner answer."""
+        """Share of wrong answers of always giving the most common answer."""
         counts = np.bincount(self.y.astype(np.int64), minlength=2)
         return 1 - float(counts.max()) / len(self)
 

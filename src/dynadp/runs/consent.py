@@ -90,7 +90,7 @@ class Approval:
         return True
 
 
-def require_approval(path: Path, terms: Mapping[str, Any], approver: str, again: str) -> Approval:
+def approval_of(path: Path, terms: Mapping[str, Any], approver: str) -> Approval:
     """Return the approval of these terms by this approver; raise where there is none.
 
     Parameters
@@ -99,30 +99,20 @@ def require_approval(path: Path, terms: Mapping[str, Any], approver: str, again:
         Where it should be.
     terms, approver
         What has to be approved, and by which public key.
-    again
-        The command that makes one.
     """
-    nothing = "Nothing was spent, and neighbours have heard nothing"
     if not path.exists():
-        raise NotApproved(
-            f"there is no approval at {path}. See what the run would release, and approve it: "
-            f"{again}. {nothing}"
-        )
+        raise NotApproved(f"there is no approval at {path}")
     found = Approval.load(path)
     if found.approver != approver:
-        raise NotApproved(
-            f"{path} was signed by {found.approver}, and the approver here is {approver}; let that "
-            f"one approve the run: {again}. {nothing}"
-        )
+        raise NotApproved(f"{path} was signed by {found.approver}; the approver here is {approver}")
     if not found.genuine:
         raise NotApproved(
-            f"{path} is not signed by the key that it names: it was changed, or is damaged; "
-            f"approve the run again: {again}. {nothing}"
+            f"{path} is not signed by the key that it names: it was changed, or is damaged"
         )
     if found.terms != digest(terms):
         raise NotApproved(
             f"{path} approves run {found.run!r} of {found.node} as it was on {found.at[:10]}: the "
-            "run file, the schema, the plan, who gets messages, or the ledger's cap are others now "
-            f"(dynadp check says what changed). Approve it again: {again}. {nothing}"
+            "run file, the schema, the plan, who gets messages, the file of rows, or the ledger's "
+            "cap are others now"
         )
     return found

@@ -51,7 +51,10 @@ def _kept(ledger: Path) -> list[dict[str, Any]]:
         return []
     try:
         runs = read_file(path, FORMAT, VERSION)["runs"]
-        return [{name: one[name] for name in ("run", "at", "terms")} for one in runs]
+        kept = [{name: one[name] for name in ("run", "at", "terms")} for one in runs]
+        for one in kept:
+            _since(one["at"], one["terms"])
+        return kept
     except (KeyError, TypeError):
         raise RecordError(
             f"{path} is damaged; remove it, and the next run has none to compare with"
@@ -72,7 +75,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     derived = [line for line in lines if line.startswith("plan, ")]
     stated = [line for line in lines if line not in derived]
     if stated and len(derived) > 3:
-        derived = [*derived[:3], f"and {len(derived) - 3} more numbers of the plan"]
+        more = len(derived) - 3
+        derived = [*derived[:3], f"and {more} more number{'s' * (more > 1)} of the plan"]
     return stated + derived
 
 
@@ -139,6 +143,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
+def _since(at: str, terms: Mapping[str, Any]) -> str:
+    return f"since run {terms['config']['run']['name']!r}, which began on {at[:10]}"
+
+
 def described(
     before: tuple[str, Mapping[str, Any]] | None, now: Mapping[str, Any]
 ) -> Iterator[str]:
@@ -148,8 +156,7 @@ def described(
         return
     at, terms = before
     found = changes(terms, now)
-    name = terms["config"]["run"]["name"]
-    since = f"since run {name!r}, which began on {at[:10]}"
+    since = _since(at, terms)
     if not found:
         yield f"nothing but the name, {since}"
         return

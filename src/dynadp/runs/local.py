@@ -129,8 +129,8 @@ class LocalRun:
         """Refuse a run file that is for another engine."""
         if file.networked:
             raise ConfigError(
-                f"{path} is a network run, whose nodes run apart from each other: "
-                f"start each with `dynadp node`"
+                f"{path} is a network run, whose nodes run apart from each other: check and start "
+                "each with its own file (`dynadp check NODE.toml`, `dynadp node NODE.toml`)"
             )
 
     @property

@@ -117,7 +117,7 @@ class Measures:
 
     @property
     def majority(self) -> float:
-        """The share that always answering the commoner label would get."""
+        """The share that always answering the most common label would get."""
         return max(self.positive, self.rows - self.positive) / max(self.rows, 1)
 
     def to_json(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dynadp._arrays import Array
+from dynadp._arrays import Array, row_products
 from dynadp._files import read_file, write_whole
 from dynadp.consensus import Spread
 from dynadp.data import Label, Schema, Table, Target, Value
@@ -162,12 +162,16 @@ class Model:
         return self.schema
 
     def decision(self, table: Table) -> Array:
-        """The score of every raw row, n numbers for two classes; n x classes for more."""
+        """The score of every raw row, n numbers for two classes; n x classes for more.
+
+        A row's score does not depend on the rows beside it, to the last bit: private rows are
+        counted by their scores (maths.md 4).
+        """
         schema, F = self.columns, self.coef
         if schema.intercept:
             F = np.column_stack([F, self.intercept])
-        rows = schema.rows(table)
-        return np.asarray(rows @ F[0] if len(F) == 1 else rows @ F.T)
+        scores = row_products(schema.rows(table), F)
+        return scores[:, 0] if len(F) == 1 else scores
 
     @property
     def feature_names(self) -> tuple[str, ...]:

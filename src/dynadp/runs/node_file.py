@@ -109,7 +109,13 @@ class NodeFile(Section):
 
 def load_node_file(path: str | Path) -> NodeFile:
     """Read and check a NODE.toml."""
-    return checked(NodeFile, read_tables(Path(path)), path)
+    content = read_tables(Path(path))
+    if isinstance(content, dict) and isinstance(content.get("run"), dict):
+        raise ConfigError(
+            f"{path} is a run file, which all silos share; give this silo's own NODE.toml, which "
+            "names it"
+        )
+    return checked(NodeFile, content, path)
 
 
 def is_node_file(path: str | Path) -> bool:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dynadp.data import Seal
-from dynadp.engines import now
+from dynadp.engines import least_of, now
+from dynadp.errors import NotApproved, RecordError
 from dynadp.privacy import Collusion, LedgerSummary, Total, by_node
 from dynadp.runs.headroom import find_headroom
 from dynadp.runs.identities import key_fingerprint
@@ -93,14 +94,18 @@ class Prospect:
         What the run costs people of this silo, and at the silo where it costs most.
     collusion
         What is lost where more silos collude than planned.
+    silos, least, patience
+        How many silos the run has, and how many must remain where it goes on without some: all of
+        them where it waits; seconds that it waits for a silent one.
     ledger
         What the ledger says; None in a SIMULATION.
     changed
         What is different since the last run, in lines.
     certificate_ends, certificate_days
         When this silo's certificate ends.
-    approval
-        The file of the approval that is needed, if one is.
+    approval, approved, consent
+        The file of the approval that is needed, if one is; whether it approves exactly this; and
+        who signed it, or why it does not hold, in words.
     """
 
     run: str
@@ -122,11 +127,16 @@ class Prospect:
     own: Total | None
     total: Total
     collusion: tuple[Collusion, ...]
+    silos: int
+    least: int
+    patience: float
     ledger: LedgerProspect | None
     changed: tuple[str, ...]
     certificate_ends: datetime
     certificate_days: int
     approval: str | None
+    approved: bool | None
+    consent: str
 
     @property
     def messages(self) -> int:
@@ -159,7 +169,7 @@ def prospect_of(silo: SiloRun) -> Prospect:
     keys = {section.name: str(section.key) for section in file.nodes}
     endpoints = {section.name: section.endpoint for section in file.nodes}
     neighbours = silo.part.neighbours
-    before = None if silo.ledger is None else terms_before(silo.ledger, record.run_id)
+    approved, consent = _consent(silo)
     index = silo.part.index
     described_plan = plan.to_json()
     return Prospect(
@@ -185,12 +195,37 @@ def prospect_of(silo: SiloRun) -> Prospect:
         own=by_node(events, plan.delta)[me] if events else None,
         total=plan.total,
         collusion=plan.collusion,
+        silos=len(file.nodes),
+        least=least_of(plan, silo.absence),
+        patience=silo.absence.patience,
         ledger=None if silo.ledger is None else _ledger(silo, record.run_id, events),
-        changed=tuple(described(before, silo.terms)),
+        changed=_changed(silo, record.run_id),
         certificate_ends=silo.identity.expires,
         certificate_days=(silo.identity.expires - datetime.now(UTC)).days,
-        approval=str(silo.approval) if silo.node.consent is not None else None,
+        approval=None if approved is None else str(silo.approval),
+        approved=approved,
+        consent=consent,
     )
+
+
+def _changed(silo: SiloRun, run: str) -> tuple[str, ...]:
+    """What is different since the last run; that it cannot be told stops nobody."""
+    try:
+        before = None if silo.ledger is None else terms_before(silo.ledger, run)
+    except RecordError as error:
+        return (f"not known: {error}",)
+    return tuple(described(before, silo.terms))
+
+
+def _consent(silo: SiloRun) -> tuple[bool | None, str]:
+    """Whether the approval that NODE.toml asks for holds, and in words; None where none is."""
+    if silo.node.consent is None:
+        return None, ""
+    try:
+        found = silo.approved()
+    except (NotApproved, RecordError) as error:
+        return False, str(error)
+    return True, f"approved by {found.by} on {found.at}, in {silo.approval}"
 
 
 def _ledger(silo: SiloRun, run: str, events: list[Any]) -> LedgerProspect:

@@ -58,11 +58,7 @@ class RunFile(Section):
         twice = len(set(names)) < len(names)
         found = [
             (twice, "nodes: two have the same name: names must differ"),
-            (
-                (self.network.least or 0) > len(names),
-                f"network: least is {self.network.least}, and there are {len(names)} nodes: not so "
-                "many can remain",
-            ),
+            *self._absence_mistakes(),
             *(self._network_mistakes() if self.networked else self._local_mistakes()),
             *(self._privacy_mistakes() if self.privacy.protected else ()),
             (
@@ -75,6 +71,36 @@ class RunFile(Section):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _absence_mistakes(self) -> list[Mistake]:
+        least, away, count = self.network.least, self.privacy.away, len(self.nodes)
+        goes_on = self.network.absence.goes_on
+        return [
+            (
+                (least or 0) > count,
+                f"network: least is {least}, and there are {count} nodes: not so many can remain",
+            ),
+            (
+                least is not None and not goes_on,
+                "network: least is for on_absence = 'go on': a run that waits needs all its nodes; "
+                "leave it out",
+            ),
+            (
+                away and not goes_on,
+                "privacy: away costs accuracy, and a run that waits needs all its nodes: set "
+                "on_absence = 'go on' in [network], or leave away out",
+            ),
+            (
+                goes_on and not away and self.privacy.mechanism == "sealed",
+                "privacy: away is missing: how many nodes a sealed sum may go on without; or set "
+                "on_absence = 'wait' in [network]",
+            ),
+            (
+                away and self.privacy.spares == 0,
+                "privacy: spares is 0, and a sealed sum takes one each time that nodes stay away: "
+                "give 1 or more, or leave away out",
+            ),
+        ]
 
     @property
     def _threshold_needs_more(self) -> bool:

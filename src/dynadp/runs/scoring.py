@@ -146,7 +146,7 @@ def evaluate(
         As for :func:`~dynadp.runs.thresholds.threshold_for`.
     """
     if model.columns.classes > 2:
-        _require_no_threshold(model, threshold)
+        threshold_for(model, threshold)  # which is refused
         scores, places = _class_scores(model, data)
         return measures_of_classes(model.classes, scores, places, model.probabilities(scores))
     found = [(scores, y) for _, scores, y in scored(model, data)]
@@ -227,13 +227,7 @@ def predictions(
         :func:`~dynadp.runs.thresholds.threshold_for`.
     """
     schema = model.columns
-    if threshold and model.target is not None:
-        raise DeclarationError(
-            f"threshold is {threshold!r}, and the model answers a number; leave it out"
-        )
-    _require_no_threshold(model, threshold)
-    if len(model.classes) == 2:
-        model = replace(model, threshold=threshold_for(model, threshold))
+    model = replace(model, threshold=threshold_for(model, threshold))
     for batch in source(data).batches(schema.raw_columns[:-1]):
         keep = schema.kept(batch)
         kept = {name: cells[keep] for name, cells in batch.items()}
@@ -248,14 +242,6 @@ def predictions(
                 p = 1 - p if model.turned else p
                 chances[keep] = p if p.ndim == 1 else p.max(axis=1)
         yield labels, scores, chances
-
-
-def _require_no_threshold(model: Model, threshold: Threshold | None) -> None:
-    if threshold and len(model.classes) > 2:
-        raise DeclarationError(
-            f"threshold is {threshold!r}, and the model has {len(model.classes)} classes, of which "
-            "the one with the largest score is answered; leave it out"
-        )
 
 
 def _class_scores(model: Model, data: Any) -> tuple[Array, NDArray[np.int64]]:
@@ -334,6 +320,6 @@ def released_measures(model: Model) -> tuple[dict[str, Any] | None, str]:
     if "accuracy" not in found.found:
         return None, "noise drowns the histogram of scores that the last round released"
     return {**found.to_json(), "noise": model.histogram.noise}, (
-        "those of the nodes that sent sums, each weighing what it does in the model, by the "
-        "histogram that the last round released with noise"
+        "those of the nodes that sent sums, weighted as in the model, by the noisy histogram that "
+        "the last round released"
     )

@@ -40,11 +40,11 @@ from dynadp.engines import (
     require_not_left,
     run_id,
 )
-from dynadp.errors import ConfigError, DynadpError
+from dynadp.errors import ConfigError, DynadpError, NotApproved, RecordError
 from dynadp.mechanisms import Draws, entropy_for
 from dynadp.planning import Plan
 from dynadp.privacy import upper_bound
-from dynadp.runs.consent import require_approval
+from dynadp.runs.consent import Approval, approval_of
 from dynadp.runs.folder import RunFolder, load_run
 from dynadp.runs.identities import Identity, key_fingerprint, public_key
 from dynadp.runs.last_run import keep_terms
@@ -173,8 +173,7 @@ class SiloRun:
         if plan is not None and schema:
             absence = file.network.absence
             attempt(lambda: NodeRun(node.node, schema, plan, absence))
-            if absence.goes_on and plan.algorithm == "sum":
-                attempt(bound(least_of, plan, absence))
+            attempt(bound(least_of, plan, absence))
         if plan is None or rows is None or mistakes:
             raise mistakes.refusal(path)
         return cls(path, node, file, schema, topology, plan, rows, identity)
@@ -276,10 +275,20 @@ class SiloRun:
         """The file of the approval."""
         return self.path.parent / (self.node.consent or f"{self.path.stem}.approval.json")
 
+    def approved(self) -> Approval:
+        """Return the signed approval of what the node would release; raise where there is none."""
+        return approval_of(self.approval, self.terms, self.approver)
+
     def require_approval(self) -> None:
         """Refuse to go on without a signed approval of what the node would release."""
-        again = shlex.join(["dynadp", "approve", str(self.path)])
-        found = require_approval(self.approval, self.terms, self.approver, again)
+        try:
+            found = self.approved()
+        except (NotApproved, RecordError) as error:
+            approve = shlex.join(["dynadp", "approve", str(self.path)])
+            raise NotApproved(
+                f"{error}. See what the run would release, and approve it: {approve}. Nothing was "
+                "spent, and neighbours have heard nothing"
+            ) from error
         LOG.info("approved by %s on %s, with key %s", found.by, found.at, found.approver)
 
     @property

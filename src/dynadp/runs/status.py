@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from dynadp._files import read_file
-from dynadp.errors import LedgerDamaged, LedgerError, RecordError
+from dynadp.errors import DynadpError, LedgerDamaged, LedgerError, RecordError
 from dynadp.privacy import Ledger, LedgerSummary
 from dynadp.runs.processes import alive
 
@@ -30,12 +31,18 @@ def node_states(folders: Iterable[str | Path]) -> list[dict[str, Any]]:
             f"no node has run in {', '.join(map(str, folders))}: there is no status.json; give "
             f"the folder that NODE.toml names"
         )
-    return [_state(file) for file in files]
+    return [_checked(file) for file in files]
 
 
 def _status_files(folder: Path) -> list[Path]:
     here = folder / "status.json"
-    return [here] if here.exists() else list(folder.glob("*/status.json"))
+    try:
+        here.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return list(folder.glob("*/status.json"))
+    except OSError as error:  # such as another user's folder
+        raise RecordError(f"cannot read {here}: {error.strerror}") from error
+    return [here]
 
 
 def is_alive(state: dict[str, Any]) -> bool:
@@ -55,8 +62,37 @@ def _age(state: dict[str, Any]) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(state["at"])).total_seconds()
 
 
-def _state(file: Path) -> dict[str, Any]:
-    state = read_status(file.parent)
+_FIELDS: dict[str, type | tuple[type, ...]] = {  # what all versions wrote
+    "run": str,
+    "node": str,
+    "state": str,
+    "round": int,
+    "rounds": int,
+    "neighbours": dict,
+    "rejected": dict,
+    "waiting": (str, NoneType),
+    "ledger": (str, NoneType),
+    "pid": int,
+}
+
+
+def _checked(file: Path) -> dict[str, Any]:
+    """Return the state of a node; refuse a file that no node wrote like that."""
+    state, damaged = read_status(file.parent), None
+    try:
+        if all(isinstance(state.get(name, 0.0), kind) for name, kind in _FIELDS.items()):
+            return _state(state)
+    except DynadpError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:  # a time or a number that is none
+        damaged = error
+    raise RecordError(
+        f"{file} does not hold what a node writes of itself: it is damaged. A node that runs "
+        "writes it anew within seconds"
+    ) from damaged
+
+
+def _state(state: dict[str, Any]) -> dict[str, Any]:
     state["alive"], state["ahead"] = is_alive(state), _age(state) < -SILENT
     if not state["alive"]:
         state["neighbours"] = {

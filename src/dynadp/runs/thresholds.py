@@ -75,7 +75,7 @@ def threshold_for(model: Model, wanted: Threshold | None) -> float:
     Parameters
     ----------
     model
-        Of two classes.
+        Of two classes; no other has a threshold.
     wanted
         A score; what wrong answers cost, by the schema's labels; ``balanced`` for costs in inverse
         proportion to the share of each label, so that balanced accuracy is largest; None for the
@@ -83,6 +83,11 @@ def threshold_for(model: Model, wanted: Threshold | None) -> float:
     """
     if wanted is None:
         return model.threshold
+    if wanted and len(model.classes) != 2:
+        raise DeclarationError(
+            f"threshold is {'by cost' if isinstance(wanted, Costs) else repr(wanted)}, and the "
+            f"model {_other_answers(model)}; leave it out"
+        )
     if isinstance(wanted, int | float):
         return float(wanted)
     if not isinstance(wanted, Costs) and wanted != BALANCED:
@@ -99,6 +104,13 @@ def threshold_for(model: Model, wanted: Threshold | None) -> float:
     if model.turned and isinstance(wanted, Costs):
         wanted = Costs(wanted.false_negative, wanted.false_positive)
     return threshold_at(known, wanted)
+
+
+def _other_answers(model: Model) -> str:
+    """What a model of a number or of several classes answers."""
+    if model.target is not None:
+        return "answers a number"
+    return f"has {len(model.classes)} classes, of which the one with the largest score is answered"
 
 
 def threshold_at(known: Calibration, wanted: Threshold) -> float:

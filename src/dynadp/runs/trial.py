@@ -103,7 +103,10 @@ def prepared_nodes(folder: Path) -> list[Path]:
 
 
 def run_trial(
-    nodes: Sequence[Path], stop: Event, on_round: Callable[[int, int], None]
+    nodes: Sequence[Path],
+    stop: Event,
+    on_round: Callable[[int, int], None],
+    goes_on_without: Callable[[int], bool] = lambda code: False,
 ) -> dict[str, int]:
     """Run all nodes until they end; where one fails, or ``stop`` is set, end the others.
 
@@ -115,6 +118,8 @@ def run_trial(
         Set to end all nodes.
     on_round
         Called now and then with the round that all nodes have reached, and the number of rounds.
+    goes_on_without
+        Whether the others go on without a node that ended with this code.
 
     Returns
     -------
@@ -122,7 +127,8 @@ def run_trial(
     """
     running = {file: _start(file) for file in nodes}
     while any(process.poll() is None for process in running.values()):
-        if stop.is_set() or any(process.poll() for process in running.values()):
+        codes = (process.poll() for process in running.values())
+        if stop.is_set() or any(code and not goes_on_without(code) for code in codes):
             for process in running.values():
                 process.terminate()
             break

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 
 import zenoh
 
-from dynadp.engines.exchange import Awaiting
+from dynadp.engines.exchange import FOR_GOOD, Awaiting
 from dynadp.engines.inbox import Inbox, is_broadcast
 from dynadp.engines.letters import KINDS, Kind, Letter, verify
 from dynadp.engines.node import NodeResult
@@ -451,7 +451,7 @@ class Links:
                     f"{self.site.me} waited {patience:g} seconds for {self.waiting}; away: "
                     f"{', '.join(away or names)}. It stops and loses nothing: see to them (one "
                     "whose certificate is refused looks like one that is away), then start this "
-                    "node again",
+                    f"node again{f'. {FOR_GOOD}' if letters else ''}",
                     tuple(names),
                 )
             if now - logged > _LOG_PAUSE:

@@ -23,6 +23,7 @@ from dynadp.errors import LedgerDamaged, LedgerError
 
 FORMAT, VERSION = "dynadp-anchor", 1
 LOG = getLogger("dynadp.ledger")
+_HOMELESS = "this user has no home folder"
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class Anchor:
     ledger
         The ledger's file.
     given
-        The anchor's own file. By default :func:`anchor_file`: where that cannot be written, a
-        warning is logged and the ledger is used without.
+        The anchor's own file. By default :func:`anchor_file`: where there is no such place, or it
+        cannot be written, a warning is logged and the ledger is used without.
     """
 
     def __init__(self, ledger: Path, given: str | Path | None = None) -> None:
@@ -109,7 +110,7 @@ class Anchor:
             return None
         except OSError as error:
             if not self.required:
-                self._warn(error)
+                self._warn(f"{self.path}: {error.strerror}")
                 return None
             raise LedgerError(f"cannot read the anchor {self.path}: {error.strerror}") from error
         try:
@@ -138,6 +139,7 @@ class Anchor:
     def write(self, mark: Mark, node: str) -> None:
         """Write the mark, whole and durably."""
         if self.path is None:
+            self._warn(_HOMELESS)
             return
         content = {
             "format": FORMAT,
@@ -159,6 +161,7 @@ class Anchor:
     def append(self, mark: Mark) -> None:
         """Add the mark of a release, without waiting for the disk."""
         if self.path is None:
+            self._warn(_HOMELESS)
             return
         content = {"length": mark.length, "head": mark.head, "kinds": dict(mark.kinds)}
         try:
@@ -198,16 +201,15 @@ class Anchor:
                 f"cannot write the anchor {self.path}: {error.strerror}; see to its folder, or "
                 "name another (anchor in NODE.toml)"
             ) from error
-        self._warn(error)
+        self._warn(f"{self.path}: {error.strerror}")
 
-    def _warn(self, error: OSError) -> None:
+    def _warn(self, why: str) -> None:
         if not self._failed:
             LOG.warning(
                 "no anchor is kept for the ledger %s, so an older copy in its place would not show "
-                "here: %s: %s. Set XDG_STATE_HOME, or anchor in NODE.toml",
+                "here: %s. Set XDG_STATE_HOME, or anchor in NODE.toml",
                 self.ledger,
-                self.path,
-                error.strerror,
+                why,
             )
         self._failed = True
 

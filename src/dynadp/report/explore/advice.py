@@ -32,9 +32,9 @@ from dynadp.report.explore.setting import PublicSetting, digits
 from dynadp.report.honesty import Honesty
 from dynadp.research import (
     ALIKE,
-    COMMONER,
     DRAWS,
     MOST,
+    MOST_COMMON,
     SEED,
     Zones,
     evened,
@@ -61,7 +61,7 @@ class Advisor:
         For each total: epsilon, alpha, and of right answers in 100 their median, low, high and the
         median's standard error.
     baselines
-        Right answers in 100 without privacy, and of always giving the commoner answer.
+        Right answers in 100 without privacy, and of always giving the most common answer.
     source
         Whose rows, in words; empty before the sweep begins.
     rows
@@ -207,7 +207,7 @@ class Advisor:
     def expected(self, epsilon: float) -> dict[str, Any] | None:
         """Right answers in 100 on the evened curve: as ``measured``, or ``between`` two measured
         totals, straight in ln epsilon; None outside them. And whether they are ``clear`` of the
-        commoner answer.
+        most common answer.
         """
         totals = [point["epsilon"] for point in self.points]
         if not totals or not totals[0] * (1 - 1e-9) <= epsilon <= totals[-1] * (1 + 1e-9):
@@ -231,11 +231,11 @@ class Advisor:
     @property
     def blind(self) -> float | None:
         """The loss of answers that look at no row, once it is known."""
-        known = [self.baselines[name] for name in (COMMONER, ALIKE) if name in self.baselines]
+        known = [self.baselines[name] for name in (MOST_COMMON, ALIKE) if name in self.baselines]
         return 1 - known[0] / 100 if known else None
 
     def zones(self) -> Zones | None:
-        """Where a model is no better than the commoner answer, and where more of the total gains
+        """Where a model is no better than the most common answer, and where more of the total gains
         nothing; None before the sweep is over.
         """
         if not self.done or self.problem or not self.points:
@@ -271,7 +271,7 @@ class Advisor:
             zip(self.points, self.curve, strict=True), key=lambda pair: pair[0]["median"]
         )
         low = min(best["low"], even["low"])
-        name = next(one for one in (COMMONER, ALIKE) if one in self.baselines)
+        name = next(one for one in (MOST_COMMON, ALIKE) if one in self.baselines)
         better = self.setting.objective.better
         return (
             f"{better[0].upper()}{better[1:]}: {self.baselines[name]:.1f} with {name}, "
@@ -305,11 +305,11 @@ class Advisor:
                 f"{privacy}, the {self.setting.objective.better} would be {low} to {high} ({how}). "
                 f"There: {lines}.{useless}"
             )
-        without, commoner = (f"{value:.1f}" for value in self.baselines.values())
+        without, most_common = (f"{value:.1f}" for value in self.baselines.values())
         return (
             f"{privacy}, {low} to {high} in 100 people would get the right answer ({how}). Without "
-            f"privacy it would be {without}. Always giving the commoner answer is right for "
-            f"{commoner} in 100.{useless}"
+            f"privacy it would be {without}. Always giving the most common answer is right for "
+            f"{most_common} in 100.{useless}"
         )
 
     @property

@@ -97,7 +97,7 @@ def variants(setting: PublicSetting) -> tuple[Variant, list[Variant]]:
         others.append(
             replace(
                 planned,
-                name=f"without {setting.topology.nodes[largest]}, {counts[largest]:,} rows",
+                name=f"without {setting.topology.nodes[largest]} and its {counts[largest]:,} rows",
                 counts=[b for p, b in enumerate(counts) if p != largest],
                 mechanism=sealed,
             )

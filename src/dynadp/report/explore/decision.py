@@ -13,13 +13,13 @@ from math import ceil, floor, log, log10
 import numpy as np
 
 from dynadp.privacy import guess_probability, guesses_in_100
-from dynadp.research import ALIKE, COMMONER, Zones
+from dynadp.research import ALIKE, MOST_COMMON, Zones
 
 Point = Mapping[str, float]
 WIDE, NARROW = 760, 350  # widths in pixels; letters have the same size in both
 LEFT, RIGHT, TOP, UPPER, GAP, LOWER, BOTTOM = 46, 16, 60, 230, 76, 96, 44
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-USELESS, VALUE, ENOUGH = "no better than the commoner answer", "good value", "no further gain"
+USELESS, VALUE, ENOUGH = "no better than the most common answer", "good value", "no further gain"
 LETTER = 6.4  # about the width of one, in pixels
 
 
@@ -196,7 +196,7 @@ class _Drawing:
     def _baselines(self) -> list[str]:
         out = []
         for name, value in self.shown.baselines.items():
-            y, blind = self.y(value), name in (COMMONER, ALIKE)
+            y, blind = self.y(value), name in (MOST_COMMON, ALIKE)
             out.append(
                 f'<line class="{"blind" if blind else "without"}" x1="{LEFT}" x2="{self.right}" '
                 f'y1="{y}" y2="{y}"/>'

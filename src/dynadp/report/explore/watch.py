@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from dynadp.errors import DynadpError, RecordError
 from dynadp.privacy import Total
-from dynadp.report.accuracy import Accuracy, public_accuracy
+from dynadp.report.accuracy import NOT_FINISHED, public_accuracy
 from dynadp.report.budgets import BudgetView, ledger_files, planned_cost, read_budgets, worst
 from dynadp.report.drawing import drawing
 from dynadp.report.honesty import WHO_SEES, Honesty
@@ -16,7 +16,6 @@ from dynadp.report.record_view import RunView, run_folders
 from dynadp.report.states import LOOKS, State, states
 
 SHOWN = 12  # nodes whose budget is drawn; the rest is in a list that opens
-NOT_FINISHED = Accuracy(note="shown when the run is finished, and only on public rows")
 
 
 class Snapshot(NamedTuple):
@@ -124,9 +123,7 @@ class Watch:
             "rounds": view.plan.rounds if view.plan else None,
             "guarantee": sentence,
             "meaning": words,
-            "accuracy": accuracy.accuracy,
-            "accuracy_range": accuracy.range,
-            "accuracy_note": accuracy.note,
+            "accuracy": accuracy.words,
             "network": drawing(view.topology, self._states),
             "honest": pieces.render(part="honest", **shown) if self._honesty else "",
             "nodes": pieces.render(part="nodes", **shown),

@@ -185,10 +185,7 @@ function state(now) {
   at("done").value = now.finished ? 1 : now.rounds ? now.round / now.rounds : 0;
   at("guarantee").textContent = now.guarantee;
   at("meaning").textContent = now.meaning;
-  at("told-accuracy").textContent = now.accuracy === null
-    ? `No accuracy is shown: ${now.accuracy_note}.`
-    : `${(100 * now.accuracy).toFixed(1)} of 100 answers of this run's model are right (${now.accuracy_range}), on ` +
-      `${now.accuracy_note}.`;
+  at("told-accuracy").textContent = now.accuracy;
   at("network").innerHTML = now.network;
   for (const name of ["honest", "nodes", "budgets"]) {
     const open = at(name).querySelector("details")?.open;
@@ -224,9 +221,7 @@ function rounds(rows) {
   }
   const common = at("chart-disagreement").closest("figure").hidden;
   at("h-moved").textContent = common ? "How far the common point moved" : "Change of what nodes hear";
-  at("band").textContent = common
-    ? "All nodes stand at one point. Dashed: how long a step of noise alone would be. The mean over the last half is the model in the end."
-    : "Line: median over nodes; band: all nodes.";
+  at("band").textContent = common ? at("band").dataset.common : at("band").dataset.each;
 }
 
 function listen() {

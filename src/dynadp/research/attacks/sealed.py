@@ -48,12 +48,12 @@ class SealedTranscript(SumTranscript):
         """Yield where all stand before each round, what is seen of the target without the others'
         rows, and the law of its noise.
         """
-        rounds = self._rounds()
+        rounds, others = self._rounds(), self._held(self.others) if self.others else None
         for V, total, noise in zip(self.messages, self.totals, self.noises, strict=True):
             assert isinstance(noise, SumNoise | CellNoise)
             point, seen = rounds.state, V[0]
-            if self.others:
-                seen = seen - self._sums(self.others, point, noise).sum(axis=0)
+            if others:
+                seen = seen - self._sums(others, point, noise).sum(axis=0)
             yield point, seen, noise
             rounds.release()
             rounds.receive(total)

@@ -81,11 +81,11 @@ class SumTranscript:
         candidates
             Signed rows, N x d.
         """
-        found = []
+        found, held, each = [], self._held([rows]), self._held(list(candidates[:, None]))
         for point, V, noise in self.heard():
-            known = self._sums([rows], point, noise)[0]
-            each = self._sums(list(candidates[:, None]), point, noise).swapaxes(0, 1)
-            found.append(noise.log_density((V[:, None] - known[:, None] - each)[None])[0])
+            known = self._sums(held, point, noise)[0]
+            added = self._sums(each, point, noise).swapaxes(0, 1)
+            found.append(noise.log_density((V[:, None] - known[:, None] - added)[None])[0])
         return np.stack(found, axis=-1)
 
     def force(self, rows: Array) -> Array:
@@ -96,8 +96,9 @@ class SumTranscript:
 
     def forces(self, rows: Array) -> tuple[Array, Array]:
         """The points, and -L'(a.z(n)) a of the unknown row at each: T x d both."""
+        held = self._held([rows])
         found = [
-            (point.z[0], self._sums([rows], point, noise)[0, 0] - V[0])
+            (point.z[0], self._sums(held, point, noise)[0, 0] - V[0])
             for point, V, noise in self.heard()
             if _gradient(noise)
         ]
@@ -110,23 +111,26 @@ class SumTranscript:
         points, sums = zip(*rounds, strict=True)
         return np.array(points), np.array(sums), 1.0
 
-    def _sums(self, blocks: Sequence[Array], point: Point, noise: SumNoise | CellNoise) -> Array:
-        """What each block of rows would release without noise, P x K x width."""
-        loss, K = self.setting.loss, len(point.z)
+    def _held(self, blocks: Sequence[Array]) -> IntegerRows:
+        """Some blocks of rows in whole numbers, as all rounds need them."""
+        loss, K = self.setting.loss, self.messages[0].shape[1]
         parts = [parted(block, loss) for block in blocks]
         answers = [y for _, y in parts if y is not None] or None
-        resolution = self._resolution
-        made = [x for x, _ in parts], resolution, loss
+        made = [x for x, _ in parts], self._resolution, loss
         labels = None if answers else [signs_of(x) for x, _ in parts]
-        held = IntegerRows(*made, replicas=K, storage="dense", labels=labels, answers=answers)
+        return IntegerRows(*made, replicas=K, storage="dense", labels=labels, answers=answers)
+
+    def _sums(self, held: IntegerRows, point: Point, noise: SumNoise | CellNoise) -> Array:
+        """What each block of rows would release without noise, P x K x width."""
         if isinstance(noise, CellNoise):
             assert point.model is not None
             assert point.edges is not None
             return held.histogram(point.model, point.edges)
+        square = held.resolution.step**2
         if not isinstance(noise, MomentNoise):
-            return held.gradient(point.z) * resolution.step**2
-        moments = packed(held.moment())[:, None] * resolution.step**2
-        return np.broadcast_to(moments, (len(blocks), K, moments.shape[-1]))
+            return held.gradient(point.z) * square
+        moments = packed(held.moment())[:, None] * square
+        return np.broadcast_to(moments, (held.nodes, len(point.z), moments.shape[-1]))
 
     @property
     def _resolution(self) -> Resolution:
