@@ -11,6 +11,7 @@ from dynadp.privacy import Gaussian, total
 from dynadp.privacy.events import L2Laplace
 from dynadp.report.accuracy import public_accuracy
 from dynadp.report.budgets import planned_cost
+from dynadp.report.comparison import compare
 from dynadp.report.record_view import RunView
 from dynadp.report.replay import app, history
 from dynadp.report.replay.app import Replay, summary
@@ -82,8 +83,29 @@ def test_what_cannot_be_known_is_said(sealed, simulated):
     assert "on private rows it would itself be a release" in masked["measure_note"]
     gone = History(simulated).read()
     assert gone["simulation"]
-    assert "not here any more" in gone["noise_note"]
-    assert "the messages are not here" in gone["measure_note"]
+    assert gone["noise_note"].endswith("a SIMULATION that ended keeps none.")
+    assert "on private rows it would itself be a release" in gone["measure_note"]
+
+
+def test_without_messages_the_model_at_the_end_is_measured(seeded):
+    found, own = History(seeded).read(), public_accuracy(RunView.read(seeded))
+    (last,) = found["measures"]
+    assert last["round"] == found["rounds"]
+    assert (last["value"], last["low"], last["high"]) == (own.accuracy, own.low, own.high)
+    assert found["measure_note"].startswith("Right answers of the model at the end, on public.csv")
+    assert summary(found)[-2]["measure"] is None
+
+
+def test_of_a_number_what_comes_first_of_it_is_played_and_compared(tmp_path, seeded):
+    answers = {"label": "hours", "kind": "a number", "answer": "0:99"}
+    run = make_kind(tmp_path, answers, "", public=True)
+    found, own = History(run).read(), public_accuracy(RunView.read(run))
+    assert (found["measure"], found["measures"][-1]["value"]) == own.others[0][:2]
+    page = Client(Replay(run)).get(f"/{TOKEN}/").text
+    assert f"{own.others[0][1]:.3g}</td>" in page
+    assert "Averaged model on public rows, R2" in page
+    both = compare([run, seeded])
+    assert set(both.runs[0].measures) == {name for name, *_ in own.others}
 
 
 def test_a_network_and_a_run_that_grows(tmp_path):
@@ -183,7 +205,7 @@ WAYS = {
 }
 
 
-def make_kind(folder, answers, more):
+def make_kind(folder, answers, more, public=False):
     """A SIMULATION of such a run."""
     rows = [f"{17 + i % 70},{i % 99},{'low' if i % 4 else 'high'},p{i // 2}" for i in range(200)]
     for node in ("north", "south", "west"):
@@ -197,7 +219,9 @@ def make_kind(folder, answers, more):
     assert found.start is not None, found.problem
     found.start.write(folder)
     text = (folder / "run.toml").read_text().replace("calibration = true", "# calibration")
-    (folder / "run.toml").write_text(text.replace("[privacy]\n", f"[privacy]\n{more}"))
+    declared = '[evaluation]\nfile = "west.csv"\npublic = true\n' if public else ""
+    text = text.replace("[privacy]\n", f"[privacy]\n{more}") + declared
+    (folder / "run.toml").write_text(text)
     result = dynadp("train", folder / "run.toml", "--out", folder / "run")
     assert result.exit_code == 0, result.output
     return folder / "run"

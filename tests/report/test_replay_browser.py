@@ -42,7 +42,7 @@ def test_the_replay_is_accessible_and_fits(browser, address, view):
     with Opened(browser, view, bypass_csp=True) as opened:
         ready(opened, address)
         opened.page.keyboard.press("End")
-        for _ in range(12):
+        for _ in range(16):
             opened.page.keyboard.press("ArrowLeft")
         assert faults(opened.page) == []
         assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -145,6 +145,12 @@ def test_a_run_that_goes_on_is_followed(browser, tmp_path):
     ):
         ready(opened, found)
         assert "Round 2 of" in opened.text("#words")
+        beyond = """() => {
+          const canvas = document.querySelector("#c-budget"), { width, height } = canvas;
+          const found = canvas.getContext("2d").getImageData(width - 4, 0, 4, height).data;
+          return found.some((value) => value > 0);
+        }"""
+        assert not opened.page.evaluate(beyond)  # rounds to come are within the chart
         for node in ("north", "south", "west"):
             line = {"round": 3, "node": node, "alpha": plan.alpha, "disagreement": 1, "change": 0.1}
             with open(folder / node / "rounds.jsonl", "a") as file:

@@ -774,6 +774,9 @@ def test_the_drawing_shows_state_three_ways():
     )
     many = Topology.family("grid", 100)
     drawn = drawing(many, dict.fromkeys(many.nodes, State("running", "running")))
+    assert 'class="edges"' in drawn
+    dense = Topology.family("complete", 30)
+    assert "edges thin" in drawing(dense, dict.fromkeys(dense.nodes, State("running", "running")))
     assert "<text" not in drawn  # the table tells
     assert drawn.count("<title>") == 100
     for topology in (ring, many, Topology.family("ring", 1), Topology.family("star", 9)):

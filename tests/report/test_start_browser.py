@@ -285,9 +285,9 @@ def test_one_file_for_all_and_answers_that_change(browser, tmp_path):
 
 
 def test_the_browsers_back_goes_a_step_back_and_any_file_can_be_pressed(browser, tmp_path):
-    rows = "\n".join(["age,hours,ill", *(f"{20 + i},{i},{('no', 'yes')[i % 2]}" for i in range(40))])
+    rows = "age,hours,ill\n" + "".join(f"{20 + i},{i},{('no', 'yes')[i % 2]}\n" for i in range(40))
     for name in ("it's.csv", "nørd syd.csv"):
-        (tmp_path / name).write_text(rows + "\n")
+        (tmp_path / name).write_text(rows)
     with (
         served(command="start", token=tmp_path / "token", folder=tmp_path) as (address, _),
         Opened(browser, "narrow", bypass_csp=True) as opened,
@@ -337,6 +337,11 @@ def test_the_browsers_back_goes_a_step_back_and_any_file_can_be_pressed(browser,
         opened.until("!document.querySelector('#folder-error').innerText")
         page.click("[data-deed=write]:not(:disabled)")
         opened.until("document.querySelector('[data-deed=cap]:not(:disabled)')")
+        (tmp_path / "it's.csv").write_text("ill\n")  # as a file may change meanwhile
+        page.reload()
+        opened.until("document.body.dataset.ready === 'yes'")
+        step(opened, "rows")
+        assert "share 1 of at least 2 columns" in opened.text("#error-nodes")
         assert opened.errors == []
         assert (tmp_path / "it's mine/run.toml").is_file()
 

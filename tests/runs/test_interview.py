@@ -145,7 +145,7 @@ def test_nothing_but_the_first_line_is_read(place, monkeypatch):
         ("column age", "money:-1", "expected a number above 0"),
         ("column since", "2020-01-01..soon", "says no bounds"),
         ("column since", "2020-01-01..2019-01-01", "first must be before last"),
-        ("column town", "hash:1", "greater than or equal to 2"),
+        ("column town", "hash:1", "column 'town', buckets: Input should be greater"),
         ("column job", "a,a", "lists a value twice"),
         ("epsilon", "none", "expected a finite number above 0"),
         ("epsilon", "0", "expected a finite number above 0"),

@@ -11,6 +11,7 @@ from dynadp.report.states import LOOKS, State
 
 WIDTH, HEIGHT, MARGIN_X, MARGIN_Y = 420, 340, 75, 60
 NAMED = 24  # nodes that are drawn with their names; of more the table has them
+DENSE = 200  # edges; more are drawn thin, or one could not be told from another
 LETTERS = 22  # of a name or a state beside a node
 ROUND = "M-1 0a1 1 0 1 0 2 0a1 1 0 1 0 -2 0z"
 OUTLINES = {  # of each shape, around 0
@@ -76,7 +77,8 @@ def drawing(topology: Topology, states: Mapping[str, State]) -> str:
     return (
         f'<svg class="network" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(in_words(states))}">'
-        f'<g class="edges">{lines}</g>{"".join(nodes)}</svg>'
+        f'<g class="edges{" thin" if len(topology.edges) > DENSE else ""}">{lines}</g>'
+        f"{''.join(nodes)}</svg>"
     )
 
 

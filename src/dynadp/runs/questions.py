@@ -304,7 +304,9 @@ def declared_column(name: str, text: str) -> Column:
     except DeclarationError:
         raise
     except ValidationError as error:
-        raise DeclarationError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        one = error.errors()[0]
+        where = f"column {name!r}, {one['loc'][-1]}: " if one["loc"] else ""
+        raise DeclarationError(where + one["msg"].removeprefix("Value error, ")) from None
     except ValueError:
         raise DeclarationError(f"column {name!r}: {text!r} says no bounds; {_KINDS}") from None
     return column.model_copy(update={"missing": (column.low + column.high) / 2})

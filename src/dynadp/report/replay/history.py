@@ -14,13 +14,13 @@ from dynadp.errors import DynadpError
 from dynadp.mechanisms import GaussianNoise, PrimalNoise
 from dynadp.planning import Plan
 from dynadp.privacy import Gaussian, by_node, total
-from dynadp.report.accuracy import public_accuracy
+from dynadp.report.accuracy import HISTOGRAM, PRIVATE, public_accuracy
 from dynadp.report.budgets import planned_cost
 from dynadp.report.drawing import places as drawn_places
 from dynadp.report.page import guarantee
 from dynadp.report.progress import Rounds, thinned
 from dynadp.report.record_view import RunView
-from dynadp.runs import model_of, released_messages
+from dynadp.runs import Model, model_of, released_messages
 
 FRAMES = 400  # rounds that are played one by one; of more, neighbours are joined
 CHECKED = 16  # rounds whose averaged model is measured
@@ -34,7 +34,8 @@ MASKED = (
 INSIDE = (
     "Noise of this mechanism enters the problem before it is solved, and has no share of a message."
 )
-GONE = "The messages themselves are not here any more, so their lengths cannot be shown"
+GONE = "The messages themselves are not here, so their lengths cannot be shown"
+KEPT_NONE = "a SIMULATION that ended keeps none"
 
 
 def spent_at(curve: list[list[float]], number: int) -> float:
@@ -121,7 +122,8 @@ class History:
             try:
                 plan, found = released_messages(home)
             except (DynadpError, OSError) as error:
-                why = str(error)
+                ended = self.view.simulation and self.view.finished
+                why = KEPT_NONE if ended else str(error).partition("; ")[0]
                 continue
             for node, own in found.items():
                 held.setdefault(node, {}).update(own)
@@ -198,25 +200,38 @@ class History:
         return {"noise": shares, "noise_note": words}
 
     def _measured(self, done: int) -> dict[str, Any]:
-        """The averaged model on public rows, after some rounds."""
+        """The averaged model on public rows, after some rounds; without messages the last alone."""
         if isinstance(self._held, str):
-            why = f"the messages are not here: {self._held}" if self._held else "no message is here"
-            return {"measures": [], "measure_note": f"Not measured: {why}."}
-        plan, held = self._held
-        found, note = [], ""
-        for n in sorted({max(1, round(plan.rounds * i / CHECKED)) for i in range(1, CHECKED + 1)}):
-            if n > done:
-                break
+            last = self.view.plan.rounds if self.view.plan else done
+            return self._on_public_rows([last] if self.view.finished else [], None)
+        plan = self._held[0]
+        picks = {max(1, round(plan.rounds * i / CHECKED)) for i in range(1, CHECKED + 1)}
+        return self._on_public_rows([n for n in sorted(picks) if n <= done], plan)
+
+    def _on_public_rows(self, rounds: list[int], plan: Plan | None) -> dict[str, Any]:
+        """Measures after these rounds: right answers, or of a number what comes first of it."""
+        found, name, note = [], "right answers", ""
+        for n in rounds:
             try:
-                if n not in self._known:
-                    model = model_of(self.view.home, self.view.record, plan, held, n)
-                    self._known[n] = public_accuracy(self.view, model)
-                one = self._known[n]
+                one = self._known.get(n) or public_accuracy(self.view, self._model(n, plan))
+                self._known[n] = one
             except DynadpError as error:
                 note = note or f"Not measured: {error}."
                 continue
-            if one.accuracy is None:
-                return {"measures": [], "measure_note": f"Not measured: {one.note}."}
-            found.append({"round": n, "value": one.accuracy, "low": one.low, "high": one.high})
-            note = f"Right answers of the averaged model so far, on {one.note}; 95% intervals."
-        return {"measures": found, "measure_note": note}
+            value, low, high = one.accuracy, one.low, one.high
+            if value is None and one.others:
+                name, value, low, high = one.others[0]
+            if value is None or one.note == HISTOGRAM:
+                why = PRIVATE if one.note == HISTOGRAM else one.note
+                return {"measure": name, "measures": [], "measure_note": f"Not measured: {why}."}
+            found.append({"round": n, "value": value, "low": low, "high": high})
+            of = "averaged model so far" if plan else "model at the end"
+            note = f"{name[0].upper()}{name[1:]} of the {of}, on {one.note}; 95% intervals."
+        note = note or "Not measured: without messages there is no model of the rounds so far."
+        return {"measure": name, "measures": found, "measure_note": note}
+
+    def _model(self, number: int, plan: Plan | None) -> Model | None:
+        """The model after a round; without messages None, which is the one at the end."""
+        if plan is None or isinstance(self._held, str):
+            return None
+        return model_of(self.view.home, self.view.record, plan, self._held[1], number)

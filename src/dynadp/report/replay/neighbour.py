@@ -60,9 +60,9 @@ class Attacked:
         kind = f"{self.mechanism}, {self.answer}"
         kind += ", and a histogram of scores" if self.histogram else ""
         found = [
-            f"A made row in a made run of the kind of this one ({kind}), with its total of epsilon "
-            f"= {upper_bound(self.epsilon)} at delta = {DELTA:g}: what a neighbour reads of the "
-            "row without noise, with your budget, and by plain guessing."
+            f"A synthetic row in a synthetic run of the kind of this one ({kind}), with its total "
+            f"of epsilon = {upper_bound(self.epsilon)} at delta = {DELTA:g}: what a neighbour "
+            "reads of the row without noise, with your budget, and by plain guessing."
         ]
         if self.mechanism == "sealed":
             found.append(

@@ -38,7 +38,7 @@ function budgetOf() { // each node's group, for its ring
 function network() {
   const { run, colour } = page, [pen] = fitted(at("network"), 420, 340), many = run.nodes.length > 24;
   const size = many ? 5 : 12, round = run.frames[page.frame]?.round ?? 0;
-  pen.strokeStyle = colour.line; pen.lineWidth = many ? 0.7 : 1.2;
+  pen.strokeStyle = colour.line; pen.lineWidth = run.edges.length > 200 ? 0.25 : many ? 0.7 : 1.2;
   pen.beginPath();
   for (const [u, v] of run.edges) { pen.moveTo(run.nodes[u].x, run.nodes[u].y); pen.lineTo(run.nodes[v].x, run.nodes[v].y); }
   pen.stroke();
@@ -75,7 +75,7 @@ function messages(pen, size, share) { // both ways on each edge: noise as a squa
   pen.fillStyle = noisy === null ? colour.grey : colour.blue; pen.fill(signal);
 }
 
-function chart(id, points, log = false) {
+function chart(id, points, log = false, spoken = digits) {
   const canvas = at(id), { colour, run } = page, [pen, w, h] = fitted(canvas);
   const usable = points.filter((point) => point.y !== null && (!log || point.y > 0));
   if (!usable.length) return;
@@ -83,10 +83,10 @@ function chart(id, points, log = false) {
   const ends = usable.flatMap((p) => [p.low ?? p.y, p.high ?? p.y]).filter((y) => !log || y > 0).map(scale);
   let low = Math.min(...ends), high = Math.max(...ends);
   if (high - low < 1e-9) { low -= 0.5; high += 0.5; }
-  const last = run.frames.at(-1)?.round ?? 1, left = 44, bottom = h - 4, top = 8;
+  const last = Math.max(run.rounds ?? 1, run.frames.at(-1)?.round ?? 1), left = 52, bottom = h - 4, top = 8;
   const X = (n) => left + ((w - left - 6) * n) / last, Y = (y) => bottom - ((bottom - top) * (scale(y) - low)) / (high - low);
   pen.font = "11px system-ui, sans-serif"; pen.fillStyle = colour.soft; pen.textAlign = "right"; pen.textBaseline = "middle";
-  const label = (y) => (y !== 0 && Math.abs(y) < 0.01 ? y.toExponential(1) : digits(y)); // a long one would be cut
+  const label = (y) => (y !== 0 && Math.abs(y) < 0.01 ? y.toExponential(1) : spoken(y)); // a long one would be cut
   for (const y of [low, high]) pen.fillText(label(log ? 10 ** y : y), left - 6, bottom - ((bottom - top) * (y - low)) / (high - low));
   pen.strokeStyle = colour.line; pen.lineWidth = 1; pen.strokeRect(left, top, w - left - 6, bottom - top);
   if (usable[0].low !== undefined) {
@@ -96,13 +96,18 @@ function chart(id, points, log = false) {
   }
   pen.beginPath(); usable.forEach((p, i) => pen[i ? "lineTo" : "moveTo"](X(p.x), Y(p.y)));
   pen.strokeStyle = colour.blue; pen.lineWidth = 2; pen.stroke();
+  if (usable.length === 1) { // no line
+    const [{ x, y, low: from = y, high: to = y }] = usable;
+    pen.beginPath(); pen.arc(X(x), Y(y), 4, 0, 2 * Math.PI); pen.fillStyle = colour.blue; pen.fill();
+    pen.beginPath(); pen.moveTo(X(x), Y(from)); pen.lineTo(X(x), Y(to)); pen.stroke();
+  }
   const round = run.frames[page.frame]?.round ?? 0;
   pen.beginPath(); pen.moveTo(X(round), top); pen.lineTo(X(round), bottom); pen.strokeStyle = colour.orange; pen.lineWidth = 2; pen.stroke();
 }
 
 function charts() {
   const { run } = page, worst = run.budgets[0];
-  chart("c-budget", worst ? [{ x: 0, y: 0 }, ...worst.curve.map(([x, y]) => ({ x, y }))] : []);
+  chart("c-budget", worst ? [{ x: 0, y: 0 }, ...worst.curve.map(([x, y]) => ({ x, y }))] : [], false, up);
   at("f-measure").hidden = !run.measures.length;
   if (run.measures.length) chart("c-measure", run.measures.map((one) => ({ x: one.round, y: one.value, low: one.low, high: one.high })));
   chart("c-change", run.frames.map((frame) => ({ x: frame.round, y: frame.change[0] })), true);
@@ -116,7 +121,8 @@ function words() {
   const parts = [`Round ${frame.round} of ${run.rounds ?? run.done}`];
   if (share !== null && share !== undefined) parts.push(`${(100 * share).toFixed(0)}% of a message is noise`);
   if (spent !== null) parts.push(`epsilon so far ${up(spent)} of ${up(run.budgets[0].total)} at the costliest node`);
-  if (known) parts.push(`${(100 * known.value).toFixed(1)} of 100 public answers are right (${(100 * known.low).toFixed(1)} to ${(100 * known.high).toFixed(1)})`);
+  if (known && run.measure === "right answers") parts.push(`${(100 * known.value).toFixed(1)} of 100 public answers are right (${(100 * known.low).toFixed(1)} to ${(100 * known.high).toFixed(1)})`);
+  else if (known) parts.push(`${run.measure} on public rows: ${digits(known.value)} (${digits(known.low)} to ${digits(known.high)})`);
   at("words").textContent = `${parts.join("; ")}.`;
 }
 
@@ -225,15 +231,15 @@ function shown({ plain, noisy, certain, asked, epsilon }) {
     count(plain, plain.recovered, plain.interval), count(noisy, noisy.recovered, noisy.interval), count(plain, plain.guessing, plain.guessing_interval));
   const hundred = (value) => (100 * value).toFixed(1);
   second.append(Object.assign(made("th", `${at("neighbour").dataset.asked} Right of 100`), { scope: "row" }), made("td"),
-    cell(hundred(certain.right), null, null, "in every run"),
+    cell(hundred(certain.right), null, null, certain.right === 1 ? "in every run" : "of as many runs"),
     cell(hundred(asked.right), hundred(asked.interval.lower), hundred(asked.interval.upper), `, proved: at most ${hundred(asked.right_bound)}`),
     cell("50", null, null, "a coin toss"));
   const scroll = made("div", "", "scroll");
   Object.assign(scroll, { tabIndex: 0 });
   scroll.setAttribute("role", "group");
-  scroll.setAttribute("aria-label", "What a neighbour reads of a made row");
+  scroll.setAttribute("aria-label", "What a neighbour reads of a synthetic row");
   scroll.append(table);
-  at("neighbour").replaceChildren(scroll, made("p", `Orange: read off messages. ✓ alone: right, as a guess is that hears nothing. 95% intervals (Wilson), of ${plain.rows} rows and ${2 * asked.runs} answers; ${plain.rounds} rounds among 3 nodes, SIMULATION on made rows. An attack that fails proves nothing about better ones.`, "soft"));
+  at("neighbour").replaceChildren(scroll, made("p", `Orange: read off messages. ✓ alone: right, as a guess is that hears nothing. 95% intervals (Wilson), of ${plain.rows} rows and ${2 * asked.runs} answers; ${plain.rounds} rounds among 3 nodes, SIMULATION on synthetic rows. An attack that fails proves nothing about better ones.`, "soft"));
   at("neighbour").hidden = false;
 }
 

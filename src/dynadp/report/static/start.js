@@ -7,7 +7,7 @@ const page = { step: "rows", answers: {}, forms: {}, folder: document.body.datas
 
 try {
   const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
-  if (kept) Object.assign(page, { answers: kept.answers, forms: kept.forms, folder: kept.folder, step: kept.step, seen: new Set(kept.seen) });
+  if (kept) Object.assign(page, { answers: kept.answers, forms: kept.forms, folder: kept.folder, step: kept.step, seen: new Set(kept.seen), touched: new Set(Object.keys(kept.answers)) });
 } catch { /* nothing was kept */ }
 const keep = () => sessionStorage.setItem(KEPT, JSON.stringify({ answers: page.answers, forms: page.forms, folder: page.folder, step: page.step, seen: [...page.seen] }));
 
