@@ -5,6 +5,7 @@ DYNADP_PICTURES=FOLDER keeps the pictures that are taken; docs/pictures has them
 
 import itertools
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from dynadp.report.page import write_report
 from dynadp.runs.folder import RunFolder, load_run
 from support.browser import DYNADP, Opened, chromium, faults, keep, served
+from support.networks import until
 from support.run_folders import NODES, SEALED, make_job, make_long_run, make_run
 from support.typed import dynadp
 
@@ -388,11 +390,15 @@ def test_a_run_is_followed_while_it_goes_on(browser, tmp_path):
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         ) as train:
-            opened.until("Number(document.body.dataset.round) > 0")
-            assert (
-                opened.page.evaluate("Number(document.body.dataset.round)") < 1500
-            )  # it was seen under way
-            assert opened.page.locator("#simulation").is_visible()
+            rounds = out / "rounds.jsonl"
+            until(lambda: rounds.exists() and rounds.stat().st_size > 5000, "some rounds")
+            train.send_signal(signal.SIGSTOP)  # or it would be over before the page has looked
+            try:
+                opened.until("Number(document.body.dataset.round) > 0")
+                assert opened.page.evaluate("Number(document.body.dataset.round)") < 1500
+                assert opened.page.locator("#simulation").is_visible()
+            finally:
+                train.send_signal(signal.SIGCONT)
             assert train.wait() == 0
         opened.until("Number(document.body.dataset.round) === 1500")
         opened.until(
