@@ -127,8 +127,9 @@ def one_newton_step(problem, q, b, gamma, start, **rest):
     return Solution(
         start - np.linalg.solve(H, G.transpose(0, 2, 1)).transpose(0, 2, 1),
         np.zeros(start.shape[:2]),
-        None,
-        1,
+        factor=None,
+        iterations=1,
+        known=None,
     )
 
 

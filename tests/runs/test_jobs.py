@@ -683,9 +683,9 @@ def test_init_leaves_nothing_behind_when_refused_and_quotes_what_it_prints(tmp_p
     common = "--label y --negative 0 --positive 1 --numeric a:0:1"
     assert dynadp(f"init x --node n=n.csv {common} --numeric b:5:1").exit_code == 2
     assert not Path("x").exists()
-    shown = dynadp(f"init x --node 'my $(node)=n.csv' {common} --numeric 'p:q:0:1'").output
-    assert "--node 'my $(node)'" in shown
-    assert "p:q" in load_schema("x/schema.toml").features
+    shown = dynadp(f"init 'my $(x)' --node n=n.csv {common} --numeric 'p:q:0:1'").output
+    assert "--run 'my $(x)/run.toml'" in shown
+    assert "p:q" in load_schema("my $(x)/schema.toml").features
 
 
 def test_a_folder_that_cannot_be_made_costs_nothing(place):
