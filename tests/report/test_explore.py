@@ -284,7 +284,27 @@ def test_the_recommendation_is_the_best_measured_point_of_use(swept):
     assert "5 values of mu from 0.02 to 4 were measured" in got["reasons"][0]
     assert "2 of them are left out: within the interval" in got["reasons"][1]
     assert "the fit is drawn, not recommended" in got["reasons"][-1].lower()
-    assert Explorer(swept, Watch(None))._swept()["recommended"] == got
+    assert Explorer(swept, Watch(None))._swept(swept)["recommended"] == got
+
+
+def test_an_answer_is_of_one_moment_of_the_sweep(swept, page, monkeypatch):
+    """Another total was measured while a page was made, which then failed now and then."""
+    evened = advice_module.evened
+
+    def meanwhile(losses):
+        swept.points = CURVE[: len(swept.points) + 1]
+        return evened(losses)
+
+    monkeypatch.setattr(advice_module, "evened", meanwhile)
+    for asked in (
+        "",
+        "api/recommend?epsilon=0.1",
+        "api/recommend?accuracy=78",
+        "api/around?epsilon=0.1",
+    ):
+        swept.points, swept.done = CURVE[:2], False
+        assert page.get(f"/{TOKEN}/{asked}").status_code == 200
+        assert len(swept.points) > 2
 
 
 def test_nothing_is_recommended_within_its_own_noise(swept, page):

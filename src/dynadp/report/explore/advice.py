@@ -6,6 +6,7 @@ spend budget itself.
 """
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import exp, isclose
@@ -104,6 +105,10 @@ class Advisor:
         except DynadpError as error:
             self.problem = str(error)
         self.done = True
+
+    def now(self) -> "Advisor":
+        """What is known now: it stays so while an answer is made of it and the sweep goes on."""
+        return copy(self)
 
     @property
     def unit(self) -> str:

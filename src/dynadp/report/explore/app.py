@@ -197,7 +197,7 @@ class Explorer:
 
     def page(self, request: Request) -> Response:
         """The page, with all that is known: ``?epsilon=`` is the choice, otherwise the plan's."""
-        advice = self.advice
+        advice = self.advice.now()
         setting, choice = advice.setting, self._choice(request)
         shown = {
             "setting": setting,
@@ -207,13 +207,13 @@ class Explorer:
             "choice": choice,
             "answer": advice.for_total(choice),
             "right": guesses_in_100(choice, setting.delta),
-            "swept": self._swept(choice),
+            "swept": self._swept(advice, choice),
             "honesty": advice.honesty(choice),
             "unit": advice.unit,
             "meant": MEANINGS[advice.unit],
             "assumed": ASSUMED,
             "declared": DECLARED,
-            "parts": self._parts(choice),
+            "parts": self._parts(advice, choice),
             "text": self._run_text(choice),
             "of_file": self.file is not None,
             "drawn": [q for q in figures.QUANTITIES if figures.flat(self.watch.latest.rows, q)],
@@ -268,7 +268,8 @@ class Explorer:
         def parts(epsilon: float) -> dict[str, str]:
             if not 0 < epsilon <= 100:
                 raise DeclarationError(f"epsilon is {epsilon:g}; expected a total in (0, 100]")
-            return {**self._parts(digits(epsilon)), "text": self._run_text(digits(epsilon))}
+            choice = digits(epsilon)
+            return {**self._parts(self.advice.now(), choice), "text": self._run_text(choice)}
 
         return _answer(request, {"epsilon": parts})
 
@@ -300,21 +301,20 @@ class Explorer:
         setting = self.advice.setting
         return read_caps(files, self.advice.planned(choice).events, setting.unit, SHOWN)
 
-    def _parts(self, choice: float) -> dict[str, str]:
+    def _parts(self, advice: Advisor, choice: float) -> dict[str, str]:
         """The pieces of the page that follow the choice."""
-        advice, pieces = self.advice, environment().get_template("explore_parts.html")
+        pieces = environment().get_template("explore_parts.html")
         found = changes(advice.setting, choice, advice.expected)
         caps, known = self._caps(choice), advice.expected(choice)
         shown = {"choice": choice, "changes": found, "caps": caps, "known": known}
         shown |= {"better": advice.setting.objective.better, "shown": SHOWN}
-        shown["in_the_open"] = self.advice.planned(choice).sealing is None
+        shown["in_the_open"] = advice.planned(choice).sealing is None
         return {part: pieces.render(part=part, **shown) for part in ("changes", "caps")}
 
     def recommend(self, request: Request) -> Response:
         """``?epsilon=`` or ``?accuracy=``, right answers in 100: the choice that follows."""
-        return _answer(
-            request, {"epsilon": self.advice.for_total, "accuracy": self.advice.for_accuracy}
-        )
+        now = self.advice.now()
+        return _answer(request, {"epsilon": now.for_total, "accuracy": now.for_accuracy})
 
     def totals(self, request: Request) -> Response:
         """``?epsilon=``: the curve over rounds of that choice."""
@@ -352,11 +352,10 @@ class Explorer:
                 yield _event("rounds", rows, f"{key}-{sent}")
             if self.advice.progress != progress:
                 progress = self.advice.progress
-                yield _event("sweep", self._swept())
+                yield _event("sweep", self._swept(self.advice.now()))
             await anyio.sleep(TICK)
 
-    def _swept(self, choice: float | None = None) -> dict[str, Any]:
-        advice = self.advice
+    def _swept(self, advice: Advisor, choice: float | None = None) -> dict[str, Any]:
         setting, recommended, zones = advice.setting, advice.recommended(), advice.zones()
         choice = digits(setting.epsilon) if choice is None else choice
         pictures, curve = [], advice.curve
