@@ -489,7 +489,7 @@ def test_a_liar_is_refused_counted_and_told(network):
     with Liar(network, "west").up() as liar:
         for name in ("north", "south"):
             until(
-                lambda name=name: network.log(name).count("west is up") == 2,
+                lambda name=name: network.log(name).count("west is up") >= 2,
                 "the liar to be taken for west",
             )
 
